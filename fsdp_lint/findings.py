@@ -1,0 +1,110 @@
+"""Findings as plain data: what is printed, written as JSON and sent between processes."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+
+class Severity(enum.Enum):
+    """How bad a finding is: ERROR the run is wrong, WARNING it wastes, INFO advice that never changes the exit code."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    INFO = "info"
+
+
+class Applicability(enum.Enum):
+    """Who may apply a fix: SAFE `--fix`, UNSAFE `--unsafe-fixes`, DISPLAY nobody, it is only shown."""
+
+    SAFE = "safe"
+    UNSAFE = "unsafe"
+    DISPLAY = "display"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Place:
+    """A span of a file. `path` is absolute; rows and columns count from 1, columns in characters, the end is exclusive."""
+
+    path: str
+    row: int
+    column: int
+    end_row: int
+    end_column: int
+
+
+@dataclass(frozen=True, slots=True)
+class Related:
+    """A place that makes a finding true, and what happens there."""
+
+    place: Place
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class TextEdit:
+    """One replacement: the text at `place` becomes `content`. An insertion has an empty span."""
+
+    place: Place
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class LocatedFix:
+    """Edits that stand or fall together."""
+
+    applicability: Applicability
+    message: str
+    edits: tuple[TextEdit, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LocatedFinding:
+    """One mistake at one place, with its witnesses in the order in which they happen."""
+
+    place: Place
+    code: str
+    name: str
+    severity: Severity
+    message: str
+    help: str
+    url: str
+    related: tuple[Related, ...] = ()
+    fix: LocatedFix | None = None
+
+    @property
+    def sort_key(self) -> tuple[Place, str]:
+        """Findings are printed in this order."""
+        return self.place, self.code
+
+
+@dataclass(frozen=True, slots=True)
+class Unfollowed:
+    """A sharding site that no run reached to its end, with the reason in a few words."""
+
+    place: Place
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """What one run of the tool has seen: clean and blind must not look alike.
+
+    `files` were considered, `read` of them hold an FSDP word and were analysed, `sites` is the number of sharding
+    calls seen and `followed` how many of them were reached from a root.
+    """
+
+    files: int
+    read: int
+    sites: int
+    followed: int
+    unfollowed: tuple[Unfollowed, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """All that one run of the tool has to say. `errors` are one line each and mean exit code 2."""
+
+    findings: tuple[LocatedFinding, ...]
+    errors: tuple[str, ...]
+    coverage: Coverage

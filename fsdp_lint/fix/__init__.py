@@ -1,0 +1,1 @@
+"""Fixes: what a rule wants changed, and the writing of it."""

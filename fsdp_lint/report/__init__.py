@@ -1,0 +1,1 @@
+"""Output formats: findings in, text out."""

@@ -1,0 +1,1 @@
+"""The rules that come with fsdp-lint, one module each."""
