@@ -1,0 +1,112 @@
+"""The statement, the block and the neighbours of a node: what LibCST's trees, without parent links, do not tell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from fsdp_lint.source.file import Site, Source
+
+if TYPE_CHECKING:
+    import libcst as cst
+
+_parents: WeakKeyDictionary[Source, dict[cst.CSTNode, cst.CSTNode]] = WeakKeyDictionary()
+
+
+def parents(source: Source) -> dict[cst.CSTNode, cst.CSTNode]:
+    """Each node's parent, computed once a source."""
+    found = _parents.get(source)
+    if found is None:
+        found = {}
+        open_nodes: list[cst.CSTNode] = [source.tree]
+        while open_nodes:
+            node = open_nodes.pop()
+            for child in node.children:
+                found[child] = node
+                open_nodes.append(child)
+        _parents[source] = found
+    return found
+
+
+def body(block: cst.CSTNode) -> tuple[cst.CSTNode, ...]:
+    """The statements of a Module or an indented block; nothing for any other node."""
+    import libcst as cst
+
+    return tuple(block.body) if isinstance(block, cst.Module | cst.IndentedBlock) else ()
+
+
+def enclosing(site: Site) -> Iterator[Site]:
+    """The statements around a node, the innermost first, out to the end of its function's body or its file.
+
+    An `elif` is no statement: it stands inside its `if`. Neither is what follows the colon in `if x: y`.
+    """
+    import libcst as cst
+
+    up = parents(site.source)
+    node = site.node
+    while (parent := up.get(node)) is not None:
+        if isinstance(parent, cst.Module | cst.IndentedBlock) and isinstance(
+            node, cst.SimpleStatementLine | cst.BaseCompoundStatement
+        ):
+            # What a body holds does not run where its `def` stands.
+            if isinstance(node, cst.FunctionDef | cst.ClassDef) and node is not site.node:
+                return
+            yield Site(site.source, node)
+        node = parent
+
+
+def statement_of(site: Site) -> Site:
+    """The nearest statement on lines of its own that is or holds the node. Raises ValueError for a whole file."""
+    import libcst as cst
+
+    up = parents(site.source)
+    node = site.node
+    while (parent := up.get(node)) is not None:
+        if isinstance(parent, cst.Module | cst.IndentedBlock) and isinstance(
+            node, cst.SimpleStatementLine | cst.BaseCompoundStatement
+        ):
+            return Site(site.source, node)
+        node = parent
+    raise ValueError("a node outside all statements")
+
+
+def block_of(site: Site) -> Site:
+    """The indented block or the file in which the node's statement stands."""
+    return Site(site.source, parents(site.source)[statement_of(site).node])
+
+
+def siblings(site: Site) -> tuple[Site, ...]:
+    """All statements of the block in which the node's statement stands, itself among them."""
+    return tuple(Site(site.source, node) for node in body(block_of(site).node))
+
+
+def common_block(a: Site, b: Site) -> tuple[Site, Site] | None:
+    """The statements around `a` and `b` that stand side by side in one block, the innermost such block.
+
+    None where there are none: other files, other functions, the arms of one `if`, one and the same statement.
+    """
+    if a.source is not b.source:
+        return None
+    up = parents(a.source)
+    for left in enclosing(a):
+        for right in enclosing(b):
+            if up[left.node] is up[right.node]:
+                return (left, right) if left != right else None
+    return None
+
+
+def between(a: Site, b: Site) -> tuple[Site, ...]:
+    """The statements strictly between two statements of one block; none where `b` stands first."""
+    block = siblings(a)
+    return block[block.index(statement_of(a)) + 1 : block.index(statement_of(b))]
+
+
+def stands_alone(site: Site) -> bool:
+    """Whether the node's statement can be moved or removed for this node: no `a; b`, no `if x: y` around it."""
+    import libcst as cst
+
+    home = statement_of(site).node
+    if isinstance(home, cst.SimpleStatementLine):
+        return len(home.body) == 1
+    return site.node is home

@@ -1,0 +1,187 @@
+"""Where `from module import name` goes in a file: beside its like, in isort's order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from fsdp_lint.findings import Place, TextEdit
+from fsdp_lint.fix.edits import EnsureImport
+from fsdp_lint.fix.lines import Lines, Refused
+from fsdp_lint.source.file import Source
+
+if TYPE_CHECKING:
+    import libcst as cst
+
+
+def import_edit(edit: EnsureImport, lines: Lines) -> TextEdit | None:
+    """The edit that brings the name in, or None where it is there already. Raises Refused where the name is taken."""
+    source = edit.source
+    if _is_imported(edit):
+        return None
+    if edit.name in _top_level_names(source):
+        raise Refused
+    runs = _runs(source)
+    for run in runs:
+        for node in run:
+            if _module(node) == edit.module and (into := _into_names(source, node, edit.name, lines)):
+                return into
+    root = edit.module.partition(".")[0]
+    like = [run for run in runs if any(name.partition(".")[0] == root for node in run for name in _modules(node))]
+    others = [run for run in runs if "__future__" not in _modules(run[0])]
+    text = f"from {edit.module} import {edit.name}"
+    if like or others:
+        return lines.insert(_row_in(source, like[0] if like else others[-1], edit.module), lines.written(text, ""))
+    return _first_import(source, runs, text, lines)
+
+
+def _small(node: cst.CSTNode) -> cst.CSTNode:
+    """The only small statement of a line, or the node itself."""
+    import libcst as cst
+
+    return node.body[0] if isinstance(node, cst.SimpleStatementLine) and len(node.body) == 1 else node
+
+
+def _dotted(node: cst.CSTNode | None) -> str:
+    import libcst as cst
+
+    match node:
+        case cst.Name(value=name):
+            return name
+        case cst.Attribute(value=base, attr=cst.Name(value=name)):
+            return f"{_dotted(base)}.{name}"
+    return ""
+
+
+def _module(node: cst.CSTNode) -> str | None:
+    """The module of a `from` import that names no parent folder."""
+    import libcst as cst
+
+    small = _small(node)
+    return _dotted(small.module) if isinstance(small, cst.ImportFrom) and not small.relative else None
+
+
+def _modules(node: cst.CSTNode) -> list[str]:
+    import libcst as cst
+
+    small = _small(node)
+    if isinstance(small, cst.Import):
+        return [_dotted(alias.name) for alias in small.names]
+    module = _module(node)
+    return [module] if module else []
+
+
+def _runs(source: Source) -> list[list[cst.CSTNode]]:
+    """The top-level imports before the first definition, in runs that no blank line or other statement breaks."""
+    import libcst as cst
+
+    runs: list[list[cst.CSTNode]] = []
+    previous_row = None
+    for node in source.tree.body:
+        if isinstance(node, cst.FunctionDef | cst.ClassDef):
+            break
+        if isinstance(_small(node), cst.Import | cst.ImportFrom):
+            span = source.span(node)
+            if previous_row != span.row - 1:
+                runs.append([])
+            runs[-1].append(node)
+            previous_row = span.end_row
+    return runs
+
+
+def _everywhere(source: Source) -> Iterator[cst.CSTNode]:
+    """The small statements that run when the file is imported, in `try` and `if` too, but not for type checkers."""
+    import libcst as cst
+
+    open_nodes: list[cst.CSTNode] = [*source.tree.body]
+    while open_nodes:
+        node = open_nodes.pop()
+        if isinstance(node, cst.BaseSmallStatement):
+            yield node
+        elif isinstance(node, cst.If) and "TYPE_CHECKING" in source.tree.code_for_node(node.test):
+            continue
+        elif not isinstance(node, cst.FunctionDef | cst.ClassDef):
+            open_nodes.extend(node.children)
+
+
+def _is_imported(edit: EnsureImport) -> bool:
+    import libcst as cst
+
+    for node in _everywhere(edit.source):
+        if isinstance(node, cst.ImportFrom) and not node.relative and _dotted(node.module) == edit.module:
+            if isinstance(node.names, cst.ImportStar):
+                return True
+            if any(_dotted(alias.name) == edit.name and alias.asname is None for alias in node.names):
+                return True
+    return False
+
+
+def _top_level_names(source: Source) -> set[str]:
+    """The names that the file binds at its top level."""
+    import libcst as cst
+
+    names: set[str] = set()
+    for node in _everywhere(source):
+        match node:
+            case cst.Import(names=aliases) | cst.ImportFrom(names=[*aliases]):
+                names.update(_dotted(a.asname.name if a.asname else a.name).partition(".")[0] for a in aliases)
+            case cst.Assign(targets=targets):
+                names.update(_dotted(target.target) for target in targets)
+            case cst.AnnAssign(target=target):
+                names.add(_dotted(target))
+    names.update(n.name.value for n in source.tree.body if isinstance(n, cst.FunctionDef | cst.ClassDef))
+    return names
+
+
+def _member_key(name: str) -> tuple[int, str]:
+    """isort's order of members: CONSTANTS, Classes, functions."""
+    if name.isupper() and len(name) > 1:
+        return 0, name
+    return (1 if name[:1].isupper() else 2), name
+
+
+def _into_names(source: Source, node: cst.CSTNode, name: str, lines: Lines) -> TextEdit | None:
+    """The edit that adds a name to an import of its module."""
+    import libcst as cst
+
+    small = _small(node)
+    if not isinstance(small, cst.ImportFrom) or isinstance(small.names, cst.ImportStar):
+        return None
+    aliases: Sequence[cst.ImportAlias] = small.names
+    starts = [source.span(alias.name) for alias in aliases]
+    apart = len(aliases) > 1 and starts[0].row != starts[-1].row
+    if apart or (small.lpar and starts[0].row != source.span(small).row):
+        separator = "," + lines.newline + lines.indent(starts[-1].row)
+    else:
+        separator = ", "
+    for alias, start in zip(aliases, starts, strict=True):
+        if _member_key(_dotted(alias.name)) > _member_key(name):
+            return TextEdit(Place(str(source.path), start.row, start.column, start.row, start.column), name + separator)
+    last = aliases[-1]
+    end = source.span(last.asname.name if last.asname else last.name)
+    place = Place(str(source.path), end.end_row, end.end_column, end.end_row, end.end_column)
+    return TextEdit(place, separator + name)
+
+
+def _row_in(source: Source, run: Sequence[cst.CSTNode], module: str) -> int:
+    """The row of a run of imports above which one more `from` import stands in order: plain imports come first."""
+    for node in run:
+        other = _module(node)
+        if other is not None and other != "__future__" and other.lower() > module.lower():
+            return source.span(node).row
+    return source.span(run[-1]).end_row + 1
+
+
+def _first_import(source: Source, runs: Sequence[Sequence[cst.CSTNode]], text: str, lines: Lines) -> TextEdit:
+    """The edit for a file that imports nothing, or from `__future__` only: a paragraph of its own at the top."""
+    above = runs[-1][-1] if runs else None
+    if above is None and source.tree.body and source.tree.get_docstring() is not None:
+        above = source.tree.body[0]
+    written = lines.written(text, "")
+    if above is not None:
+        return lines.insert(source.span(above).end_row + 1, [lines.newline, *written])
+    row = 1
+    while lines.is_comment(row):
+        row += 1
+    gap = [] if lines.is_blank(row) or not len(lines) else [lines.newline]
+    return lines.insert(row, [lines.newline, *written, *gap] if row > 1 else [*written, *gap])
