@@ -1,0 +1,182 @@
+"""Which files a run looks at: folders are walked, ignored ones are skipped, and whatever cannot be read is named."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatch
+from pathlib import Path
+
+import pathspec
+
+SKIPPED = (
+    *(".git", ".hg", ".svn", ".venv", "venv", "node_modules", "__pycache__", "__pypackages__", "build", "dist"),
+    *(
+        "*.egg-info",
+        ".eggs",
+        ".tox",
+        ".nox",
+        ".mypy_cache",
+        ".pytest_cache",
+        ".ruff_cache",
+        ".pytype",
+        ".ipynb_checkpoints",
+    ),
+    *("site-packages", ".direnv", ".pyenv", ".idea", ".vscode"),
+)
+_PROJECT_FILES = ("pyproject.toml", "fsdp-lint.toml")
+
+
+@dataclass(frozen=True, slots=True)
+class Discovery:
+    """The files to look at, absolute and sorted, and one line for each path that could not be looked at."""
+
+    files: tuple[Path, ...]
+    errors: tuple[str, ...]
+
+
+def project_root(path: Path) -> Path:
+    """The nearest folder with a project file, else the git root, else the folder itself."""
+    folder = Path(os.path.abspath(path))
+    if not folder.is_dir():
+        folder = folder.parent
+    for above in (folder, *folder.parents):
+        if any((above / name).is_file() for name in _PROJECT_FILES):
+            return above
+        if (above / ".git").exists():
+            return above
+    return folder
+
+
+def discover(paths: Iterable[Path], root: Path, exclude: Sequence[str] = ()) -> Discovery:
+    """The Python files in `paths`. Files that are named themselves are taken always, a folder's only if not excluded."""
+    walk = _Walk(Path(os.path.abspath(root)), pathspec.GitIgnoreSpec.from_lines(exclude))
+    for path in paths:
+        absolute = Path(os.path.abspath(path))
+        try:
+            mode = absolute.stat().st_mode
+        except OSError as error:
+            walk.errors.append(f"{path}: {_why(error)}")
+            continue
+        if stat.S_ISDIR(mode):
+            walk.start(absolute)
+        elif stat.S_ISREG(mode):
+            walk.files.add(absolute)
+        else:
+            walk.errors.append(f"{path}: neither a file nor a folder")
+    return Discovery(tuple(sorted(walk.files)), tuple(walk.errors))
+
+
+def _why(error: OSError) -> str:
+    return "no such file or folder" if isinstance(error, FileNotFoundError) else (error.strerror or str(error)).lower()
+
+
+@dataclass(frozen=True, slots=True)
+class _Ignore:
+    """The patterns of one .gitignore, which speak of paths below its folder."""
+
+    folder: Path
+    patterns: pathspec.GitIgnoreSpec
+
+    def verdict(self, path: Path, is_folder: bool) -> bool | None:
+        """True: ignored; False: taken back by a `!` pattern; None: says nothing."""
+        relative = path.relative_to(self.folder).as_posix() + ("/" if is_folder else "")
+        return self.patterns.check_file(relative).include
+
+
+@dataclass
+class _Walk:
+    root: Path
+    exclude: pathspec.GitIgnoreSpec
+    files: set[Path] = field(default_factory=set)
+    errors: list[str] = field(default_factory=list)
+    seen: set[str] = field(default_factory=set)
+
+    def start(self, folder: Path) -> None:
+        """Walk a folder that was named itself: it is looked into even where its parents ignore it."""
+        ignores: list[_Ignore] = []
+        for above in reversed(_up_to_git_root(folder)):
+            if _ignored(folder, True, ignores):
+                ignores = []
+            ignores += self._ignores_of(above)
+        self._enter(folder, ignores, [])
+
+    def _enter(self, folder: Path, ignores: list[_Ignore], stack: list[str]) -> None:
+        real = os.path.realpath(folder)
+        if real in stack:
+            self.errors.append(f"{folder}: a loop of folders, this link leads back to {real}")
+            return
+        if real in self.seen:
+            return
+        self.seen.add(real)
+        links = []
+        for entry in self._entries(folder):
+            path = folder / entry.name
+            try:
+                is_folder = entry.is_dir()
+                is_file = not is_folder and entry.name.endswith(".py") and entry.is_file()
+            except OSError as error:
+                if entry.name.endswith(".py"):
+                    self.errors.append(f"{path}: {_why(error)}")
+                continue
+            if not (is_folder or is_file) or self._skips(path, is_folder, ignores):
+                continue
+            if is_file:
+                self.files.add(path)
+            elif entry.is_symlink():
+                links.append(path)
+            else:
+                self._enter(path, ignores + self._ignores_of(path), [*stack, real])
+        # Links last, so that what lies in this folder too goes by its own name.
+        for path in links:
+            self._enter(path, ignores + self._ignores_of(path), [*stack, real])
+
+    def _entries(self, folder: Path) -> list[os.DirEntry[str]]:
+        try:
+            with os.scandir(folder) as entries:
+                return sorted(entries, key=lambda entry: entry.name)
+        except OSError as error:
+            self.errors.append(f"{folder}: {_why(error)}")
+            return []
+
+    def _skips(self, path: Path, is_folder: bool, ignores: Sequence[_Ignore]) -> bool:
+        if is_folder and any(fnmatch(path.name, pattern) for pattern in SKIPPED):
+            return True
+        if _ignored(path, is_folder, ignores):
+            return True
+        if not path.is_relative_to(self.root):
+            return False
+        relative = path.relative_to(self.root).as_posix() + ("/" if is_folder else "")
+        return self.exclude.match_file(relative)
+
+    def _ignores_of(self, folder: Path) -> list[_Ignore]:
+        try:
+            lines = (folder / ".gitignore").read_text(encoding="utf-8", errors="replace").splitlines()
+        except OSError:
+            return []
+        try:
+            return [_Ignore(folder, pathspec.GitIgnoreSpec.from_lines(lines))]
+        except ValueError as error:
+            self.errors.append(f"{folder / '.gitignore'}: {error}")
+            return []
+
+
+def _ignored(path: Path, is_folder: bool, ignores: Sequence[_Ignore]) -> bool:
+    """What the innermost .gitignore with an opinion says."""
+    for ignore in reversed(ignores):
+        verdict = ignore.verdict(path, is_folder)
+        if verdict is not None:
+            return verdict
+    return False
+
+
+def _up_to_git_root(folder: Path) -> list[Path]:
+    """The folder and those above it, up to the one that holds .git; only the folder where there is none."""
+    above: list[Path] = []
+    for each in (folder, *folder.parents):
+        above.append(each)
+        if (each / ".git").exists():
+            return above
+    return [folder]

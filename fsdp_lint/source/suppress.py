@@ -1,0 +1,60 @@
+"""Suppression comments: which findings the author of a file has taken back, read from comments and never from strings."""
+
+from __future__ import annotations
+
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+
+from fsdp_lint.selectors import covers
+
+# `# noqa` and `# noqa: FSDP101, F401` in the forms that ruff and flake8 read. Only words shaped like a code count, so
+# that prose behind them (`# noqa: F401 FSDP needs this`) hides nothing.
+_NOQA = re.compile(r"#\s*noqa(?P<colon>\s*:)?(?P<codes>(?:[\s,]*[A-Z]+[0-9]+\b)*)", re.IGNORECASE)
+_OURS = re.compile(
+    r"#\s*fsdp-lint\s*:\s*(?P<verb>ignore-file|ignore)\b(?!-)\s*(?P<list>\[(?P<words>[^\]]*)\])?", re.IGNORECASE
+)
+
+_ALL: None = None
+_Selectors = tuple[str, ...] | None
+
+
+class Suppressions:
+    """The suppression comments of one file."""
+
+    def __init__(self, text: str) -> None:
+        self._rows: dict[int, list[_Selectors]] = {}
+        self._file: list[_Selectors] = []
+        lowered = text.lower()
+        if "noqa" in lowered or "fsdp-lint" in lowered:
+            for row, comment in _comments(text):
+                self._read(row, comment)
+
+    def _read(self, row: int, comment: str) -> None:
+        for noqa in _NOQA.finditer(comment):
+            codes = tuple(re.findall(r"[A-Z]+[0-9]+", noqa["codes"], re.IGNORECASE))
+            if codes or not noqa["colon"]:
+                self._rows.setdefault(row, []).append(codes or _ALL)
+        for ours in _OURS.finditer(comment):
+            words = tuple(word.strip() for word in ours["words"].split(",")) if ours["list"] else _ALL
+            scope = self._file if ours["verb"].lower() == "ignore-file" else self._rows.setdefault(row, [])
+            scope.append(words)
+
+    def hides(self, code: str, name: str, first_row: int, last_row: int) -> bool:
+        """Whether a finding of this rule in the statement of these rows (from 1, both included) is taken back."""
+        said = list(self._file)
+        for row in range(first_row, last_row + 1):
+            said += self._rows.get(row, [])
+        return any(words is _ALL or any(covers(word, code, name) for word in words) for words in said)
+
+
+def _comments(text: str) -> Iterator[tuple[int, str]]:
+    """Row and text of each comment, up to where the tokenizer gives up: a file that it dislikes may still be Python."""
+    lines = io.StringIO(text, newline=None)
+    try:
+        for token in tokenize.generate_tokens(lines.readline):
+            if token.type == tokenize.COMMENT:
+                yield token.start[0], token.string
+    except (tokenize.TokenError, SyntaxError):
+        return
