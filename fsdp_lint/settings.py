@@ -1,4 +1,4 @@
-"""What a user may set: the frozen settings, read from `[tool.fsdp-lint]` or fsdp-lint.toml; any wrong key is an error."""
+"""What a user may set, read from `[tool.fsdp-lint]` or fsdp-lint.toml; a wrong key or value is an error."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 
 import pytest
 
@@ -14,7 +15,7 @@ def elifs(count: int) -> str:
     return "if a:\n    pass\n" + "elif b:\n    pass\n" * count
 
 
-DEEP = {
+DEEP: dict[str, Callable[[int], str]] = {
     "parentheses": lambda n: "x = " + "(" * n + "1" + ")" * n,
     "lists": lambda n: "x = " + "[" * n + "1" + "]" * n,
     "dictionaries": lambda n: "x = " + "{1: " * n + "1" + "}" * n,
@@ -38,7 +39,7 @@ DEEP = {
     "dotted import": lambda n: "import a" + ".b" * n,
 }
 
-HARMLESS = {
+HARMLESS: dict[str, Callable[[int], str]] = {
     "arguments": lambda n: "f(" + "1, " * n + ")",
     "comparisons": lambda n: "x = " + "a < " * n + "1",
     "targets": lambda n: "x = " * n + "1",
@@ -65,7 +66,7 @@ def test_what_kills_the_parser_is_refused_with_its_line(kind: str, depth: int) -
     assert "nested or chained too deeply" in reason and "line" in reason
 
 
-@pytest.mark.parametrize("kind", DEEP)
+@pytest.mark.parametrize("kind", [kind for kind in DEEP if kind != "never closed"])
 def test_what_people_write_is_not_refused(kind: str) -> None:
     assert refuse((DEEP[kind](30) + "\n").encode() * 20) is None
 

@@ -51,7 +51,7 @@ def project_root(path: Path) -> Path:
 
 
 def discover(paths: Iterable[Path], root: Path, exclude: Sequence[str] = ()) -> Discovery:
-    """The Python files in `paths`. Files that are named themselves are taken always, a folder's only if not excluded."""
+    """The Python files in `paths`. A file that is named itself is taken always."""
     walk = _Walk(Path(os.path.abspath(root)), pathspec.GitIgnoreSpec.from_lines(exclude))
     for path in paths:
         absolute = Path(os.path.abspath(path))

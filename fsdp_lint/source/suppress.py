@@ -1,4 +1,4 @@
-"""Suppression comments: which findings the author of a file has taken back, read from comments and never from strings."""
+"""Suppression: which findings the author of a file took back, read from its comments and never from its strings."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 from fsdp_lint.selectors import covers
 
-# `# noqa` and `# noqa: FSDP101, F401` in the forms that ruff and flake8 read. Only words shaped like a code count, so
-# that prose behind them (`# noqa: F401 FSDP needs this`) hides nothing.
+# The forms that ruff and flake8 read. Only words shaped like a code count, so that prose behind them ("F401, FSDP needs
+# this import") hides nothing.
 _NOQA = re.compile(r"#\s*noqa(?P<colon>\s*:)?(?P<codes>(?:[\s,]*[A-Z]+[0-9]+\b)*)", re.IGNORECASE)
 _OURS = re.compile(
     r"#\s*fsdp-lint\s*:\s*(?P<verb>ignore-file|ignore)\b(?!-)\s*(?P<list>\[(?P<words>[^\]]*)\])?", re.IGNORECASE
