@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from fsdp_lint.findings import LocatedFinding, Report, Severity
-from fsdp_lint.report.lines import short, spot
+from fsdp_lint.report.lines import closing, short, spot
 
 _COMMANDS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "notice"}
 
 
-def render(report: Report) -> str:
-    """One command for each finding."""
-    return "".join(_finding(each) + "\n" for each in report.findings)
+def render(report: Report, quiet: bool = False) -> str:
+    """One command for each finding; the closing line is for the log."""
+    said = "".join(_finding(each) + "\n" for each in report.findings)
+    return said + ("" if quiet else closing(report) + "\n")
 
 
 def _finding(finding: LocatedFinding) -> str:

@@ -1,0 +1,309 @@
+"""The command `fsdp-lint`: options in, exit code out."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+import traceback
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+import click
+
+from fsdp_lint import __version__
+from fsdp_lint.findings import Report, Severity
+from fsdp_lint.settings import Settings, SettingsError, load
+
+if TYPE_CHECKING:
+    from fsdp_lint.registry import RegisteredRule
+
+FOUND, FAILED, INTERRUPTED = 1, 2, 130
+_FORMATS = click.Choice(["text", "concise", "json", "github"])
+
+
+class _Failure(Exception):
+    """The job cannot be done; the message is one line."""
+
+
+class _Commands(click.Group):
+    """`check` is meant where no command is named, and its options are in the help of the whole."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args or (args[0] not in self.commands and args[0] not in ("--help", "-h", "--version", "-V")):
+            args = ["check", *args]
+        return super().parse_args(ctx, args)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        records = [
+            param.get_help_record(ctx)
+            for param in (*check.params, *self.get_params(ctx))
+            if isinstance(param, click.Option)
+        ]
+        with formatter.section("Options"):
+            formatter.write_dl([record for record in records if record])
+        self.format_commands(ctx, formatter)
+
+
+def _listed(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(word.strip() for each in value for word in each.split(",") if word.strip())
+
+
+@click.group(
+    cls=_Commands,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    options_metavar="[OPTIONS]",
+    subcommand_metavar="[PATHS...]",
+    epilog="Exit code: 0 nothing found, 1 findings above INFO, 2 the job could not be done. "
+    "A folder named like a command is reached as ./rules.",
+)
+@click.version_option(__version__, "-V", "--version", prog_name="fsdp-lint", message="%(prog)s %(version)s")
+def cli() -> None:
+    """Find the mistakes in PyTorch FSDP code that raise no error, in files and folders (default: the current one)."""
+
+
+@cli.command(short_help="Look for mistakes (meant where no command is named).")
+@click.argument("paths", nargs=-1)
+@click.option("--select", multiple=True, callback=_listed, metavar="RULES", help="Run these rules only.")
+@click.option("--ignore", multiple=True, callback=_listed, metavar="RULES", help="Do not run these rules.")
+@click.option("--extend-select", multiple=True, callback=_listed, metavar="RULES", help="Run these rules besides.")
+@click.option("--fix", "mend", is_flag=True, help="Apply the safe fixes.")
+@click.option("--diff", is_flag=True, help="Show what --fix would change, and change nothing.")
+@click.option("--output-format", type=_FORMATS, default="text", show_default=True, help="How findings are written.")
+@click.option("--statistics", is_flag=True, help="Count the findings of each rule instead of listing them.")
+@click.option("-q", "--quiet", is_flag=True, help="Write findings only, no closing line.")
+@click.option("--exit-zero", is_flag=True, help="Exit with 0 even if there are findings.")
+@click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="Take the settings from this file.")
+@click.option("--stdin-filename", metavar="FILE", help="The name of what is read where the path is `-`.")
+def check(
+    paths: tuple[str, ...],
+    select: tuple[str, ...],
+    ignore: tuple[str, ...],
+    extend_select: tuple[str, ...],
+    mend: bool,
+    diff: bool,
+    output_format: str,
+    statistics: bool,
+    quiet: bool,
+    exit_zero: bool,
+    config: Path | None,
+    stdin_filename: str | None,
+) -> int:
+    """Look for mistakes in files and folders; `-` reads one file from standard input."""
+    stdin = _stdin(paths, stdin_filename, mend or diff)
+    if mend and diff:
+        raise click.UsageError("--diff shows what --fix would do: give one of them.")
+    from fsdp_lint import engine
+
+    where = [stdin[0]] if stdin else [Path(path) for path in paths or (".",)]
+    settings = load(_above(where), config, select=select, ignore=ignore, extend_select=extend_select)
+    if diff:
+        result = engine.fix_files(where, settings)
+        _complain((*result.report.errors, *result.errors))
+        _echo(_diff(result.changed))
+        return FAILED if result.report.errors or result.errors else FOUND if result.changed and not exit_zero else 0
+    errors: tuple[str, ...] = ()
+    given: Mapping[str, str] = {}
+    if mend:
+        result = engine.fix_files(where, settings)
+        report, errors = result.report, (*result.errors, *_write(result.changed, settings))
+        if output_format in ("text", "concise") and not quiet:
+            _echo(f"Fixed {result.fixed} in {len(result.changed)} file{'' if len(result.changed) == 1 else 's'}.\n")
+    elif stdin:
+        report = engine.analyse((), settings, stdin)
+        given = {str(stdin[0]): stdin[1]}
+    else:
+        report = engine.analyse(where, settings)
+    _complain((*report.errors, *errors))
+    _echo(_rendered(report, output_format, given, quiet, statistics))
+    if report.errors or errors:
+        return FAILED
+    counts = any(finding.severity is not Severity.INFO for finding in report.findings)
+    return FOUND if counts and not exit_zero else 0
+
+
+@cli.command(short_help="List the rules.")
+@click.option("--output-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def rules(output_format: str) -> int:
+    """List the rules: code, name, severity, the kinds of fix that they offer, and what they find."""
+    from fsdp_lint import registry
+
+    known = registry.rules()
+    if output_format == "json":
+        import json
+
+        _echo(json.dumps([_facts(each) for each in known], indent=2) + "\n")
+        return 0
+    rows = [("CODE", "NAME", "SEVERITY", "FIX", "WHAT IT FINDS")]
+    rows += [(each.rule.code, each.name, each.rule.severity.value, _fixes(each) or "-", each.summary) for each in known]
+    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+    for row in rows:
+        cells = [cell.ljust(width) for cell, width in zip(row[:4], widths, strict=True)]
+        _echo("  ".join([*cells, row[4]]) + "\n")
+    return 0
+
+
+@cli.command(short_help="Explain one rule.")
+@click.argument("rule")
+def explain(rule: str) -> int:
+    """Explain the rule of this code or name: what it finds, why it is wrong, how to mend it, when to leave it."""
+    from fsdp_lint import docs, registry
+
+    _echo(docs.page(registry.find(registry.rules(), rule), docs.fixtures()))
+    return 0
+
+
+def _stdin(paths: tuple[str, ...], name: str | None, changes: bool) -> tuple[Path, str] | None:
+    """Path and text of what comes from standard input, if that is asked for."""
+    if "-" not in paths:
+        if name is not None:
+            raise click.UsageError("--stdin-filename needs the path `-`.")
+        return None
+    if len(paths) > 1:
+        raise click.UsageError("`-` stands alone: one file comes from standard input.")
+    if changes:
+        raise click.UsageError("--fix and --diff work on files, not on standard input.")
+    from fsdp_lint.source.file import Unreadable, decode
+
+    path = Path(os.path.abspath(name or "<stdin>"))
+    try:
+        return path, decode(sys.stdin.buffer.read())
+    except Unreadable as error:
+        raise _Failure(f"{path}: {error}") from None
+
+
+def _above(paths: Iterable[Path]) -> Path:
+    """The folder that holds all of the paths: where the search for the configuration begins."""
+    absolute = [os.path.abspath(path) for path in paths]
+    try:
+        return Path(os.path.commonpath(absolute))
+    except ValueError:  # several drives
+        return Path(absolute[0])
+
+
+def _rendered(report: Report, output_format: str, given: Mapping[str, str], quiet: bool, statistics: bool) -> str:
+    if statistics:
+        return _statistics(report, output_format)
+    if output_format == "json":
+        from fsdp_lint.report import json
+
+        return json.render(report)
+    if output_format == "github":
+        from fsdp_lint.report import github
+
+        return github.render(report, quiet)
+    if output_format == "concise":
+        from fsdp_lint.report import concise
+
+        return concise.render(report, quiet)
+    from fsdp_lint.report import text
+    from fsdp_lint.report.lines import Lines
+
+    return text.render(report, Lines(given), quiet)
+
+
+def _statistics(report: Report, output_format: str) -> str:
+    counts = Counter((finding.code, finding.name) for finding in report.findings)
+    ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    if output_format == "json":
+        import json
+
+        return (
+            json.dumps([{"code": code, "name": name, "count": count} for (code, name), count in ranked], indent=2)
+            + "\n"
+        )
+    return "".join(f"{count:>6}  {code}  {name}\n" for (code, name), count in ranked)
+
+
+def _diff(changed: Mapping[Path, tuple[str, str]]) -> str:
+    from fsdp_lint.report.lines import short
+
+    said = []
+    for path, (before, after) in sorted(changed.items()):
+        old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
+        for line in difflib.unified_diff(old, new, short(str(path)), short(str(path))):
+            said.append(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n")
+    return "".join(said)
+
+
+def _write(changed: Mapping[Path, tuple[str, str]], settings: Settings) -> list[str]:
+    """Writes the fixed texts; one line for each file that could not be written."""
+    from fsdp_lint.fix import apply
+
+    errors = []
+    for path, (before, after) in sorted(changed.items()):
+        try:
+            apply.write(path, after, settings.root, before)
+        except apply.NotWritten as error:
+            errors.append(f"{path}: {error}")
+    return errors
+
+
+def _fixes(each: RegisteredRule) -> str:
+    return ", ".join(sorted(kind.value for kind in each.rule.fixes))
+
+
+def _facts(each: RegisteredRule) -> dict[str, object]:
+    return {
+        "code": each.rule.code,
+        "name": each.name,
+        "severity": each.rule.severity.value,
+        "fixes": sorted(kind.value for kind in each.rule.fixes),
+        "on_by_default": each.rule.on_by_default,
+        "since": each.rule.since,
+        "summary": each.summary,
+        "url": each.url,
+    }
+
+
+def _echo(text: str) -> None:
+    """To standard output; colours only on a terminal, and never with NO_COLOR (https://no-color.org)."""
+    plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
+    click.echo(text, nl=False, color=False if plain else None)
+
+
+def _complain(errors: Iterable[str]) -> None:
+    for error in errors:
+        line = " ".join(error.split("\n"))
+        click.echo("fsdp-lint: " + os.fsencode(line).decode("utf-8", "replace"), err=True)
+
+
+def _run() -> int:
+    from fsdp_lint.registry import RegistryError
+
+    try:
+        # click hands the code of --help and --version through, and what a command returns.
+        return int(cli.main(prog_name="fsdp-lint", standalone_mode=False) or 0)
+    except click.UsageError as error:
+        _complain([f"{error.format_message()} (fsdp-lint --help tells more)"])
+    except click.ClickException as error:
+        _complain([error.format_message()])
+    except (SettingsError, RegistryError, _Failure) as error:
+        _complain([str(error)])
+    return FAILED
+
+
+def main() -> NoReturn:
+    """Run the command and leave with its exit code; whatever happens, users see a line and no traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that cannot show a character is no reason to show nothing.
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        code = _run()
+        sys.stdout.flush()
+    except (KeyboardInterrupt, click.Abort):
+        code = INTERRUPTED
+    except BrokenPipeError:
+        # The reader has left; what is still in the buffer goes nowhere, also when Python shuts down.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = FAILED
+    except Exception as error:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        said = " ".join(str(error).split())
+        at = f"{os.path.basename(last.filename)}:{last.lineno}"
+        _complain([f"a mistake of fsdp-lint itself, please report it: {type(error).__name__}: {said} ({at})"])
+        code = FAILED
+    sys.exit(code)

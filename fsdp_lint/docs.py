@@ -1,0 +1,142 @@
+"""Writes docs/rules from the rules' docstrings and fixtures; `--check` compares instead."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from fsdp_lint.registry import RegisteredRule, rules
+
+_CHECKOUT = Path(__file__).resolve().parent.parent
+_MARKS = re.compile(r"\s*# (?:expect|expect-because|known-miss|known-false|event): .*$")
+_BLOCK = re.compile(r"^# /// verify$.*?^# ///$\n", re.MULTILINE | re.DOTALL)
+_COMMAND = "python -m fsdp_lint.docs"
+
+
+def fixtures() -> Path | None:
+    """The folder of fixtures, where this is a checkout: they are not installed."""
+    folder = _CHECKOUT / "fixtures"
+    return folder if folder.is_dir() and (_CHECKOUT / "rules").is_dir() else None
+
+
+def page(each: RegisteredRule, fixtures: Path | None) -> str:
+    """The page of a rule: what it is, its docstring, and an example where fixtures are at hand."""
+    kinds = ", ".join(sorted(kind.value for kind in each.rule.fixes)) or "none"
+    default = "on" if each.rule.on_by_default else "off"
+    facts = (
+        f"{each.rule.code} | {each.rule.severity.value} | fix: {kinds} | {default} by default | since {each.rule.since}"
+    )
+    parts = [f"# {each.name}", facts, each.doc]
+    example = _example(fixtures / each.name.replace("-", "_")) if fixtures else ""
+    return "\n\n".join([*parts, f"## Example\n\n{example}"] if example else parts).rstrip() + "\n"
+
+
+def stripped(text: str) -> str:
+    """A fixture's text as readers see it, without marks for the tests."""
+    return "\n".join(_MARKS.sub("", line) for line in _BLOCK.sub("", text).split("\n"))
+
+
+def _example(folder: Path) -> str:
+    """The first bad program, those that show their cure before others, and the way to its twin."""
+    twins = {bad: _twin(bad) for bad in sorted(folder.glob("bad_*")) if bad.suffix == ".py" or bad.is_dir()}
+    if not twins:
+        return ""
+    bad, twin = min(
+        twins.items(), key=lambda item: (item[0].is_dir(), item[1] is None or "good_" in item[1].name, item[0])
+    )
+    old = _texts(bad)
+    parts = [_code("python", text, name) for name, text in old.items()]
+    if twin is not None:
+        parts.append(f"{'Fixed by `--fix`' if twin.name.startswith('fixed_') else 'Right'}:")
+        parts.append(_code("diff", _diff(old, _texts(twin))))
+    return "\n\n".join(parts)
+
+
+def _twin(bad: Path) -> Path | None:
+    for kind in ("fixed_", "good_"):
+        twin = bad.with_name(kind + bad.name.removeprefix("bad_"))
+        if twin.exists():
+            return twin
+    return None
+
+
+def _texts(program: Path) -> dict[str, str]:
+    """The files of a program by their name within it; a program of one file needs none."""
+    if program.is_file():
+        return {"": stripped(program.read_text(encoding="utf-8"))}
+    files = sorted(program.rglob("*.py"))
+    return {each.relative_to(program).as_posix(): stripped(each.read_text(encoding="utf-8")) for each in files}
+
+
+def _diff(old: Mapping[str, str], new: Mapping[str, str]) -> str:
+    lines: list[str] = []
+    for name in sorted({*old, *new}):
+        before, after = old.get(name, "").splitlines(), new.get(name, "").splitlines()
+        hunks = list(difflib.unified_diff(before, after, lineterm=""))[2:]
+        lines += [f"{name}:", *hunks] if name and hunks else hunks
+    return "\n".join(lines)
+
+
+def _code(language: str, text: str, title: str = "") -> str:
+    fence = "```" if "```" not in text else "~~~~"
+    head = f"`{title}`:\n\n" if title else ""
+    return f"{head}{fence}{language}\n{text.strip()}\n{fence}"
+
+
+def _index(known: Sequence[RegisteredRule]) -> str:
+    rows = [
+        f"| {each.rule.code} | [{each.name}]({each.name}.md) | {each.rule.severity.value} "
+        f"| {', '.join(sorted(kind.value for kind in each.rule.fixes)) or '-'} | {each.summary} |"
+        for each in known
+    ]
+    head = ["# Rules", "", f"Written by `{_COMMAND}` from `rules/` and `fixtures/`.", ""]
+    return (
+        "\n".join([*head, "| code | name | severity | fix | what it finds |", "| --- | --- | --- | --- | --- |", *rows])
+        + "\n"
+    )
+
+
+def pages(known: Sequence[RegisteredRule], fixtures: Path | None) -> dict[str, str]:
+    """All files of docs/rules by name."""
+    return {"README.md": _index(known)} | {f"{each.name}.md": page(each, fixtures) for each in known}
+
+
+def differences(folder: Path, wanted: Mapping[str, str]) -> list[str]:
+    """One line for each file of the folder that is not as it would be written."""
+    there = {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.md")}
+    lines = [
+        f"{folder / name}: {'differs' if name in there else 'is missing'}"
+        for name in wanted
+        if there.get(name) != wanted[name]
+    ]
+    return lines + [f"{folder / name}: belongs to no rule" for name in sorted(there.keys() - wanted.keys())]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write or compare the pages of this checkout."""
+    parser = argparse.ArgumentParser(prog=_COMMAND, description=__doc__)
+    parser.add_argument("--check", action="store_true", help="compare, write nothing, exit 1 on a difference")
+    check = parser.parse_args(arguments).check
+    if fixtures() is None:
+        print(f"{_COMMAND}: needs a checkout, with rules/ and fixtures/", file=sys.stderr)
+        return 2
+    folder = _CHECKOUT / "docs" / "rules"
+    wanted = pages(rules(), fixtures())
+    if not check:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in {path.name for path in folder.glob("*.md")} - wanted.keys():
+            (folder / name).unlink()
+        for name, text in wanted.items():
+            (folder / name).write_text(text, encoding="utf-8")
+        return 0
+    lines = differences(folder, wanted)
+    print("\n".join([*lines, f"run `{_COMMAND}`"]) if lines else f"{folder}: as written by `{_COMMAND}`")
+    return 1 if lines else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
