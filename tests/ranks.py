@@ -236,9 +236,8 @@ def _be_a_rank(
 class Watch:
     """What one rank sees of a program while it runs: hooks around torch, put in before the program is loaded."""
 
-    program: Path
+    program: Program
     notes: Path
-    count_collectives: bool
     roots: list[Any] = field(default_factory=list)
     sharded: list[Any] = field(default_factory=list)
     before: dict[str, list[float]] = field(default_factory=dict)
@@ -248,13 +247,13 @@ class Watch:
     private_imports: list[str] = field(default_factory=list)
     all_gathers: list[int] = field(default_factory=lambda: [0])
 
-    def install(self, foreach: bool) -> None:
+    def install(self) -> None:
         self._watch_sharding()
         self._watch_training()
         self._watch_files()
         self._watch_imports()
         self._limit_collectives()
-        if foreach:
+        if self.program.verify.get("foreach"):
             self._prefer_foreach()
 
     # what is put in
@@ -284,8 +283,9 @@ class Watch:
 
     def _about_to_shard(self, module: Any) -> None:
         if isinstance(module, torch.nn.Module):
-            self.replaced += [weakref.ref(parameter) for parameter in module.parameters()]
             self.sharded.append(module)
+            if self.program.probe == "no-stale-parameters":  # to_empty refuses tensors with weak references
+                self.replaced += [weakref.ref(parameter) for parameter in module.parameters()]
 
     def _watch_training(self) -> None:
         torch.nn.modules.module.register_module_forward_pre_hook(lambda module, _: self._about_to_call(module))
@@ -334,7 +334,7 @@ class Watch:
 
     def _watch_imports(self) -> None:
         real = builtins.__import__
-        folder = str(self.program.parent)
+        folder = str(self.program.entry.parent)
 
         def watched(name: str, globals: Any = None, *args: Any, **kwargs: Any) -> Any:
             asker = (globals or {}).get("__file__") or ""
@@ -364,12 +364,12 @@ class Watch:
     # the run, and what is read after it
 
     def run(self) -> dict[str, Any]:
-        sys.argv = [str(self.program)]
-        sys.path.insert(0, str(self.program.parent))
+        sys.argv = [str(self.program.entry)]
+        sys.path.insert(0, str(self.program.entry.parent))
         error = ""
-        with self._counting() if self.count_collectives else contextlib.nullcontext():
+        with self._counting() if self.program.probe == "collectives" else contextlib.nullcontext():
             try:
-                runpy.run_path(str(self.program), run_name="__main__")
+                runpy.run_path(str(self.program.entry), run_name="__main__")
             except SystemExit as stop:
                 error = f"SystemExit: {stop.code}" if stop.code else ""
             except BaseException as problem:
@@ -478,8 +478,8 @@ def run_program(program: Program, folder: Path, ranks: int | None = None) -> Run
     notes = folder / "notes"
 
     def target() -> dict[str, Any]:
-        watch = Watch(program.entry, notes, count_collectives=program.probe == "collectives")
-        watch.install(foreach=bool(program.verify.get("foreach", False)))
+        watch = Watch(program, notes)
+        watch.install()
         return watch.run()
 
     return fork_ranks(target, ranks or program.ranks, folder)
