@@ -24,7 +24,6 @@ def _finding(finding: LocatedFinding) -> _Json:
         **_place(finding.place),
         "fix": _fix(finding.fix) if finding.fix else None,
         "url": finding.url,
-        "help": finding.help,
         "related": [{**_place(each.place), "message": each.message} for each in finding.related],
     }
 

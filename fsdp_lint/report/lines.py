@@ -63,7 +63,8 @@ def closing(report: Report) -> str:
     found = ", ".join(counted(severities[each], each.value) for each in Severity if severities[each])
     files = len({finding.place.path for finding in report.findings})
     said = f"Found {found} in {counted(files, 'file')}" if found else "Nothing found"
-    return f"{said} ({_seen(report.coverage)}). {_sites(report.coverage)}"
+    missed = f" Not complete: {counted(len(report.errors), 'problem')} on standard error." if report.errors else ""
+    return f"{said} ({_seen(report.coverage)}). {_sites(report.coverage)}{missed}"
 
 
 def _seen(coverage: Coverage) -> str:

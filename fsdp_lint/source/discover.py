@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Iterable, Sequence
@@ -70,7 +71,9 @@ def discover(paths: Iterable[Path], root: Path, exclude: Sequence[str] = ()) -> 
 
 
 def _why(error: OSError) -> str:
-    return "no such file or folder" if isinstance(error, FileNotFoundError) else (error.strerror or str(error)).lower()
+    if isinstance(error, FileNotFoundError):
+        return "no such file or folder"
+    return "a loop of links" if error.errno == errno.ELOOP else (error.strerror or str(error)).lower()
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +121,7 @@ class _Walk:
                 is_folder = entry.is_dir()
                 is_file = not is_folder and entry.name.endswith(".py") and entry.is_file()
             except OSError as error:
-                if entry.name.endswith(".py"):
+                if entry.name.endswith(".py") or error.errno == errno.ELOOP:
                     self.errors.append(f"{path}: {_why(error)}")
                 continue
             if not (is_folder or is_file) or self._skips(path, is_folder, ignores):

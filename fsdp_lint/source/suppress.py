@@ -11,7 +11,7 @@ from fsdp_lint.selectors import covers
 
 # The forms that ruff and flake8 read. Only words shaped like a code count, so that prose behind them ("F401, FSDP needs
 # this import") hides nothing.
-_NOQA = re.compile(r"#\s*noqa(?P<colon>\s*:)?(?P<codes>(?:[\s,]*[A-Z]+[0-9]+\b)*)", re.IGNORECASE)
+_NOQA = re.compile(r"#\s*noqa\b(?P<colon>\s*:)?(?P<codes>(?:[\s,]*[A-Z]+[0-9]+\b)*)", re.IGNORECASE)
 _OURS = re.compile(
     r"#\s*fsdp-lint\s*:\s*(?P<verb>ignore-file|ignore)\b(?!-)\s*(?P<list>\[(?P<words>[^\]]*)\])?", re.IGNORECASE
 )
