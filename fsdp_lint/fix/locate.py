@@ -144,9 +144,11 @@ def _move(statements: Sequence[Site], anchor: Site) -> Iterator[TextEdit]:
         raise Refused
     beside = [site for site in enclosing(anchor) if site.node in block]
     target = beside[0] if beside else statement_of(anchor)
-    if target in homes or len(block) == len(set(homes)) or anchor.source is not homes[0].source:
+    if anchor.source is not homes[0].source or len(block) == len(set(homes)):
         raise Refused
     lines = _lines(anchor.source)
+    if any(first <= _head(target) <= last for first, last in (_rows(home, lines) for home in homes)):
+        raise Refused
     runs = _joined([_rows(home, lines) for home in homes], lines)
     inside_strings = {row for home in homes for row in _rows_in_strings(home)}
     was, now = _indent(homes[0], lines), _indent(target, lines)

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from fsdp_lint.fix.blocks import between, common_block, stands_alone, statement_of
+from fsdp_lint.fix.blocks import between, common_block, parents, stands_alone, statement_of
 from fsdp_lint.fix.names import Names, beginnings, names_of
 from fsdp_lint.source.file import Site, Source
 
 if TYPE_CHECKING:
     import libcst as cst
 
-_mentions: WeakKeyDictionary[Source, dict[str, frozenset[str]]] = WeakKeyDictionary()
+_functions: WeakKeyDictionary[Source, dict[str, list[cst.FunctionDef]]] = WeakKeyDictionary()
 
 
 def can_move_after(statement: Site, anchor: Site) -> tuple[Site, ...] | None:
@@ -102,53 +102,45 @@ def _disturbs(theirs: Names, names: Names, allow_mended: bool) -> bool:
 
 def _may_read(other: Site, theirs: Names, names: Names) -> bool:
     """Whether code that stays may read a moved name out of sight: in a function that it calls, or through an object."""
-    mentions = _mentions_of(other.source)
-    for path in names.bound:
-        owner, _, last = path.rpartition(".")
-        if owner and owner in theirs.passed:
-            return True
-        for call in theirs.calls:
-            base, _, function = call.rpartition(".")
-            if function in mentions:
-                if (f".{last}" if owner else path) in mentions[function]:
-                    return True
-            elif owner and base == owner:
+    owners = {path.rpartition(".")[0] for path in names.bound if "." in path}
+    if owners & theirs.passed:
+        return True
+    wanted = {path if "." not in path else "." + path.rpartition(".")[2] for path in names.bound}
+    functions = _functions_of(other.source)
+    for call in theirs.calls:
+        base, _, function = call.rpartition(".")
+        if function in functions:
+            if wanted & _read_in(function, functions):
                 return True
+        elif base in owners:
+            return True
     return False
 
 
-def _mentions_of(source: Source) -> dict[str, frozenset[str]]:
-    """For each function of a file by its last name: the names and `.attributes` that it reads, and what it calls does.
-
-    A function's own variables are not among them.
-    """
+def _functions_of(source: Source) -> dict[str, list[cst.FunctionDef]]:
+    """All functions and methods of a file by their last names, however deep they stand."""
     import libcst as cst
 
-    found = _mentions.get(source)
+    found = _functions.get(source)
     if found is None:
-        own: dict[str, set[str]] = {}
-        open_nodes: list[cst.CSTNode] = [source.tree]
-        while open_nodes:
-            node = open_nodes.pop()
+        found = {}
+        for node in parents(source):
             if isinstance(node, cst.FunctionDef):
-                names = names_of(node)
-                own.setdefault(node.name.value, set()).update(names.read, (f".{name}" for name in names.attributes))
-            open_nodes.extend(node.children)
-        found = {function: frozenset(_reached(function, own)) for function in own}
-        _mentions[source] = found
+                found.setdefault(node.name.value, []).append(node)
+        _functions[source] = found
     return found
 
 
-def _reached(function: str, own: dict[str, set[str]]) -> set[str]:
-    seen, waiting, names = {function}, [function], set[str]()
+def _read_in(function: str, functions: dict[str, list[cst.FunctionDef]]) -> set[str]:
+    """The names and `.attributes` that a function, or what it mentions of this file, reads beside its own variables."""
+    seen, waiting, reads = {function}, [function], set[str]()
     while waiting:
-        mentioned = own[waiting.pop()]
-        names |= mentioned
-        called = {name.removeprefix(".") for name in mentioned}
-        fresh = [name for name in called if name in own and name not in seen]
-        seen.update(fresh)
+        names = names_of(*functions[waiting.pop()])
+        reads |= names.read | {f".{name}" for name in names.attributes}
+        fresh = {name for name in names.read | names.attributes if name in functions and name not in seen}
+        seen |= fresh
         waiting.extend(fresh)
-    return names
+    return reads
 
 
 def _leaves_block(site: Site) -> bool:
