@@ -249,6 +249,8 @@ REFUSED = {
     "    fully_shard(m)\n  def g(self):\n    self.o.step()\n",
     "an inherited method may read the attribute": "class T(B):\n  def f(self):\n    self.o = AdamW(m.parameters())\n"
     "    self.g()\n    fully_shard(m)\n",
+    "a method sets what it reads": "class T:\n  def f(self):\n    self.o = AdamW(m.parameters(), self.lr)\n"
+    "    self.g()\n    fully_shard(m)\n  def g(self):\n    self.lr = 1\n",
     "the object is handed on": "class T:\n  def f(self):\n    self.o = AdamW(m.parameters())\n    g(self)\n"
     "    fully_shard(m)\n",
     "nothing is bound": "AdamW(m.parameters())\nfully_shard(m)\n",
@@ -262,6 +264,19 @@ def test_no_move(name: str) -> None:
     statement = next(c for c in calls if source.tree.code_for_node(c).startswith("AdamW"))
     anchor = next(c for c in calls if source.tree.code_for_node(c).startswith("fully_shard"))
     assert can_move_after(Site(source, statement), Site(source, anchor)) is None
+
+
+def test_move_behind_a_call_that_shards_elsewhere() -> None:
+    """The anchor may be the call, in the optimizer's own block, of the function that shards."""
+    text = (
+        "class T:\n    def __init__(self, m):\n        self.m = m\n        self.o = AdamW(self.m.parameters())\n"
+        "        self.wrap()\n    def wrap(self):\n        self.m = fully_shard(self.m)\n"
+    )
+    line = "        self.o = AdamW(self.m.parameters())\n"
+    expected = text.replace(line, "").replace("        self.wrap()\n", "        self.wrap()\n" + line)
+    assert moved(text, "AdamW(self.m.parameters())", "self.wrap()") == expected
+    reads = text + "        print(self.o)\n"
+    assert moved(reads, "AdamW(self.m.parameters())", "self.wrap()") is None
 
 
 def test_no_move_between_files() -> None:

@@ -43,9 +43,11 @@ def can_move_after(statement: Site, anchor: Site) -> tuple[Site, ...] | None:
                 return None
             moved.append(other)
             _add(names, theirs)
-        elif _leaves_block(other) or _disturbs(theirs, names, allow_mended=False) or _may_read(other, theirs, names):
+        elif (
+            _leaves_block(other) or _disturbs(theirs, names, allow_mended=False) or _meets_unseen(other, theirs, names)
+        ):
             return None
-    if names.bound & goal.read or _disturbs(goal, names, allow_mended=True) or _may_read(target, goal, names):
+    if names.bound & goal.read or _disturbs(goal, names, allow_mended=True) or _meets_unseen(target, goal, names):
         return None
     return tuple(moved)
 
@@ -100,8 +102,11 @@ def _disturbs(theirs: Names, names: Names, allow_mended: bool) -> bool:
     return False
 
 
-def _may_read(other: Site, theirs: Names, names: Names) -> bool:
-    """Whether code that stays may read a moved name out of sight: in a function that it calls, or through an object."""
+def _meets_unseen(other: Site, theirs: Names, names: Names) -> bool:
+    """Whether code that stays may touch what is moved out of sight: in a function that it calls, or through an object.
+
+    That is: read what the moved code binds, or set an attribute that it reads.
+    """
     owners = {path.rpartition(".")[0] for path in names.bound if "." in path}
     if owners & theirs.passed:
         return True
@@ -110,7 +115,8 @@ def _may_read(other: Site, theirs: Names, names: Names) -> bool:
     for call in theirs.calls:
         base, _, function = call.rpartition(".")
         if function in functions:
-            if wanted & _read_in(function, functions):
+            reads, sets = _work_of(function, functions)
+            if wanted & reads or names.attributes & sets:
                 return True
         elif base in owners:
             return True
@@ -131,16 +137,23 @@ def _functions_of(source: Source) -> dict[str, list[cst.FunctionDef]]:
     return found
 
 
-def _read_in(function: str, functions: dict[str, list[cst.FunctionDef]]) -> set[str]:
-    """The names and `.attributes` that a function, or what it mentions of this file, reads beside its own variables."""
-    seen, waiting, reads = {function}, [function], set[str]()
+def _work_of(function: str, functions: dict[str, list[cst.FunctionDef]]) -> tuple[set[str], set[str]]:
+    """What a function, with all that it mentions of this file, reads beside its own variables: names and `.attributes`.
+
+    And the attributes that it sets, but for those that it makes from themselves (`self.model = FSDP(self.model)`).
+    """
+    seen, waiting = {function}, [function]
+    reads: set[str] = set()
+    sets: set[str] = set()
     while waiting:
-        names = names_of(*functions[waiting.pop()])
+        definitions = functions[waiting.pop()]
+        names, inside = names_of(*definitions), names_of(*(node.body for node in definitions))
         reads |= names.read | {f".{name}" for name in names.attributes}
+        sets |= {path.rpartition(".")[2] for path in inside.bound - inside.mended if "." in path}
         fresh = {name for name in names.read | names.attributes if name in functions and name not in seen}
         seen |= fresh
         waiting.extend(fresh)
-    return reads
+    return reads, sets
 
 
 def _leaves_block(site: Site) -> bool:
