@@ -45,7 +45,7 @@ class Settings:
     exclude: tuple[str, ...] = _key("files and folders not to look into, patterns as in .gitignore", ())
     roots: tuple[str, ...] = _key("folders in which imports are looked for, besides the usual ones", ())
     torch: str | None = _key("the torch you run: a version or a range; default: your project's own declaration", None)
-    gpu_memory: float = _key("memory of one GPU in GiB", 80.0)
+    gpu_memory: float = _key("memory of one GPU in GiB; default: 80", 80.0)
     per_file_ignores: tuple[tuple[str, tuple[str, ...]], ...] = _key("table: pattern as in .gitignore = rules", ())
 
     def ignores_in(self, path: Path, code: str, name: str) -> bool:

@@ -69,6 +69,7 @@ def test_exclude_is_relative_to_the_root(root: Path) -> None:
     ]
     assert found(root, "src", exclude=["examples"]) == ["src/c_test.py"]
     assert found(root, "examples/a.py", exclude=["examples"]) == ["examples/a.py"]
+    assert found(root, "examples", exclude=["examples"]) == ["examples/a.py", "examples/keep.py"]
 
 
 def test_a_missing_path_is_named_and_the_others_are_read(root: Path) -> None:

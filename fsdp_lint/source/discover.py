@@ -98,15 +98,16 @@ class _Walk:
     seen: set[str] = field(default_factory=set)
 
     def start(self, folder: Path) -> None:
-        """Walk a folder that was named itself: it is looked into even where its parents ignore it."""
+        """Walk a folder that was named itself: it is looked into even where it is ignored or excluded."""
         ignores: list[_Ignore] = []
         for above in reversed(_up_to_git_root(folder)):
             if _ignored(folder, True, ignores):
                 ignores = []
             ignores += self._ignores_of(above)
-        self._enter(folder, ignores, [])
+        excluding = not self._excludes(folder, True)
+        self._enter(folder, ignores, [], excluding)
 
-    def _enter(self, folder: Path, ignores: list[_Ignore], stack: list[str]) -> None:
+    def _enter(self, folder: Path, ignores: list[_Ignore], stack: list[str], excluding: bool) -> None:
         real = os.path.realpath(folder)
         if real in stack:
             self.errors.append(f"{folder}: a loop of folders, this link leads back to {real}")
@@ -124,17 +125,19 @@ class _Walk:
                 if entry.name.endswith(".py") or error.errno == errno.ELOOP:
                     self.errors.append(f"{path}: {_why(error)}")
                 continue
-            if not (is_folder or is_file) or self._skips(path, is_folder, ignores):
+            if not (is_folder or is_file) or _skips(path, is_folder, ignores):
+                continue
+            if excluding and self._excludes(path, is_folder):
                 continue
             if is_file:
                 self.files.add(path)
             elif entry.is_symlink():
                 links.append(path)
             else:
-                self._enter(path, ignores + self._ignores_of(path), [*stack, real])
+                self._enter(path, ignores + self._ignores_of(path), [*stack, real], excluding)
         # Links last, so that what lies in this folder too goes by its own name.
         for path in links:
-            self._enter(path, ignores + self._ignores_of(path), [*stack, real])
+            self._enter(path, ignores + self._ignores_of(path), [*stack, real], excluding)
 
     def _entries(self, folder: Path) -> list[os.DirEntry[str]]:
         try:
@@ -144,11 +147,7 @@ class _Walk:
             self.errors.append(f"{folder}: {_why(error)}")
             return []
 
-    def _skips(self, path: Path, is_folder: bool, ignores: Sequence[_Ignore]) -> bool:
-        if is_folder and any(fnmatch(path.name, pattern) for pattern in SKIPPED):
-            return True
-        if _ignored(path, is_folder, ignores):
-            return True
+    def _excludes(self, path: Path, is_folder: bool) -> bool:
         if not path.is_relative_to(self.root):
             return False
         relative = path.relative_to(self.root).as_posix() + ("/" if is_folder else "")
@@ -164,6 +163,10 @@ class _Walk:
         except ValueError as error:
             self.errors.append(f"{folder / '.gitignore'}: {error}")
             return []
+
+
+def _skips(path: Path, is_folder: bool, ignores: Sequence[_Ignore]) -> bool:
+    return (is_folder and any(fnmatch(path.name, each) for each in SKIPPED)) or _ignored(path, is_folder, ignores)
 
 
 def _ignored(path: Path, is_folder: bool, ignores: Sequence[_Ignore]) -> bool:
