@@ -60,7 +60,8 @@ class LocatedFix:
 
 @dataclass(frozen=True, slots=True)
 class LocatedFinding:
-    """One mistake at one place, with its witnesses in the order in which they happen."""
+    """One mistake at one place, with its witnesses in the order in which they happen. `statement_rows` are the first
+    and last row of the statement around it."""
 
     place: Place
     code: str
@@ -71,6 +72,7 @@ class LocatedFinding:
     url: str
     related: tuple[Related, ...] = ()
     fix: LocatedFix | None = None
+    statement_rows: tuple[int, int] | None = None
 
     @property
     def sort_key(self) -> tuple[Place, str]:

@@ -66,6 +66,12 @@ class Source:
             for node, at in wrapper.resolve(PositionProvider).items()
         }
 
+    def imports(self) -> dict[int, cst.ImportFrom]:
+        """The `from` imports of the file by row."""
+        import libcst as cst
+
+        return {span.row: node for node, span in self._spans.items() if isinstance(node, cst.ImportFrom)}
+
     def span(self, node: cst.CSTNode) -> Span:
         """Where `node` of this file's tree stands, without the white space around it."""
         return self._spans[node]

@@ -1,0 +1,164 @@
+"""The journey of a project through the tool: files, roots, runs, rules, findings."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fsdp_lint.findings import Coverage, LocatedFinding, Report
+from fsdp_lint.registry import RegisteredRule, rules, select
+from fsdp_lint.settings import Settings, torch_range
+from fsdp_lint.source.discover import discover
+from fsdp_lint.source.limits import refuse
+from fsdp_lint.source.suppress import Suppressions
+from fsdp_lint.source.words import any_of
+
+RECURSION = 12_000
+
+
+@dataclass(frozen=True)
+class FixResult:
+    """What fixing came to: what is left, the files that change (text before and after), how many findings went."""
+
+    report: Report
+    changed: Mapping[Path, tuple[str, str]]
+    errors: tuple[str, ...]
+    fixed: int
+
+
+@dataclass(frozen=True)
+class _Scope:
+    """Which files are reported on, which are looked at, and what stands in for their text."""
+
+    reported: frozenset[Path]
+    universe: tuple[Path, ...]
+    errors: tuple[str, ...]
+    texts: Mapping[Path, str]
+
+
+def analyse(paths: Sequence[Path], settings: Settings, stdin: tuple[Path, str] | None = None) -> Report:
+    """All findings in `paths`; the project around them is read as far as it matters. `stdin` is one file's path and
+    text in place of what is on disk."""
+    if stdin is not None:
+        path = stdin[0]
+        around = discover([settings.root], settings.root, settings.exclude) if path.parent.is_dir() else None
+        files = tuple(sorted({path, *(around.files if around else ())}))
+        return _analyse(_Scope(frozenset({path}), files, (), {path: stdin[1]}), settings)
+    return _analyse(_scope(paths, settings), settings)
+
+
+def _scope(paths: Sequence[Path], settings: Settings) -> _Scope:
+    given = discover(paths, settings.root, settings.exclude)
+    around = discover([settings.root], settings.root, settings.exclude)
+    return _Scope(frozenset(given.files), tuple(sorted({*given.files, *around.files})), given.errors, {})
+
+
+def _analyse(scope: _Scope, settings: Settings) -> Report:
+    chosen = select(rules(), settings)
+    seeds, errors = _seeds(scope)
+    errors = [*scope.errors, *errors]
+    if not seeds:
+        return Report((), tuple(errors), Coverage(len(scope.reported), 0, 0, 0))
+    from fsdp_lint.analysis import Analysis
+
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(limit, RECURSION))
+    try:
+        analysis = Analysis(settings.root, settings.roots, refuse, dict(scope.texts))
+        analysis.run(seeds, scope.universe, torch_range(settings), settings.gpu_memory)
+        found, crashes = _judge(analysis.traces, chosen)
+        findings = _visible(found, scope, settings, analysis.text)
+        coverage = analysis.coverage(scope.reported, len([s for s in seeds if s in scope.reported]))
+    finally:
+        sys.setrecursionlimit(limit)
+    errors += [f"{path}: {why}" for path, why in sorted(analysis.errors.items()) if path in scope.universe]
+    return Report(tuple(findings), tuple([*errors, *crashes]), coverage)
+
+
+def _seeds(scope: _Scope) -> tuple[list[Path], list[str]]:
+    """The files whose bytes speak of FSDP."""
+    from fsdp_lint.trace.models.words import WORDS
+
+    pattern = any_of(WORDS)
+    seeds, errors = [], []
+    for path in scope.universe:
+        try:
+            data = scope.texts[path].encode() if path in scope.texts else path.read_bytes()
+        except OSError as error:
+            if path in scope.reported:
+                errors.append(f"{path}: cannot be read: {error.strerror or error}")
+            continue
+        if pattern.search(data) is not None:
+            seeds.append(path)
+    return seeds, errors
+
+
+def _judge(traces: Iterable[object], chosen: Sequence[RegisteredRule]) -> tuple[list[LocatedFinding], list[str]]:
+    """The findings of all rules over all traces, each once; a rule that crashes is named, and the others go on."""
+    from fsdp_lint.locate import located
+
+    found: dict[tuple[str, str, int, int], LocatedFinding] = {}
+    crashed: dict[str, str] = {}
+    for trace in traces:
+        for rule in chosen:
+            if rule.name in crashed:
+                continue
+            try:
+                for finding in rule.rule.check(trace):  # type: ignore[arg-type]
+                    one = located(finding, rule)
+                    key = (one.code, one.place.path, one.place.row, one.place.column)
+                    if key not in found or (found[key].fix is None and one.fix is not None):
+                        found[key] = one
+            except Exception as error:
+                crashed[rule.name] = (
+                    f"rule {rule.name} crashed ({type(error).__name__}: {error}); its findings are missing; "
+                    "please report it"
+                )
+    return sorted(found.values(), key=lambda f: f.sort_key), list(crashed.values())
+
+
+def _visible(
+    found: Iterable[LocatedFinding], scope: _Scope, settings: Settings, text: object
+) -> list[LocatedFinding]:
+    """The findings that touch a reported file and that nobody has suppressed."""
+    suppressions: dict[str, Suppressions] = {}
+    kept = []
+    reported = {str(path) for path in scope.reported}
+    for finding in found:
+        places = [finding.place, *(related.place for related in finding.related)]
+        if not any(place.path in reported for place in places):
+            continue
+        path = finding.place.path
+        if settings.ignores_in(Path(path), finding.code, finding.name):
+            continue
+        if path not in suppressions:
+            suppressions[path] = Suppressions(text(Path(path)))  # type: ignore[operator]
+        if not suppressions[path].hides(finding.code, finding.name, *_statement_rows(finding)):
+            kept.append(finding)
+    return kept
+
+
+def _statement_rows(finding: LocatedFinding) -> tuple[int, int]:
+    return finding.statement_rows or (finding.place.row, finding.place.end_row)
+
+
+def fix_files(paths: Sequence[Path], settings: Settings, unsafe: bool = False) -> FixResult:
+    """Applies fixes until nothing changes; nothing is written."""
+    from fsdp_lint.fix.apply import settle
+    from fsdp_lint.source.file import decode
+
+    scope = _scope(paths, settings)
+    first = _analyse(scope, settings)
+    wanted = {Path(edit.place.path) for f in first.findings if f.fix is not None for edit in f.fix.edits}
+    before = {path: decode(path.read_bytes()) for path in sorted(wanted)}
+
+    def again(texts: Mapping[Path, str]) -> Report:
+        return _analyse(_Scope(scope.reported, scope.universe, scope.errors, texts), settings)
+
+    settled = settle(before, again, unsafe)
+    changed = {p: (before[p], text) for p, text in settled.texts.items() if p in before and before[p] != text}
+    return FixResult(settled.report, changed, settled.errors, settled.fixed)
+
+

@@ -1,0 +1,203 @@
+"""Names to definitions: imports followed through re-exports, relative imports and scripts beside each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from fsdp_lint.project.index import FileIndex, Import, index_file
+from fsdp_lint.source.file import Source, Unreadable, decode
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """What a name stands for. `kind`: "function", "class", "file", "variable" (all in `path`) or "external" (`name` is
+    its dotted name)."""
+
+    kind: str
+    name: str
+    path: Path | None = None
+
+
+class Project:
+    """The files under analysis and what is known of them; each is read, indexed and parsed at most once.
+
+    `texts` are contents that stand in for what is on disk (standard input, files with fixes applied).
+    `refuse` says why bytes must not be parsed.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        roots: Iterable[Path],
+        refuse: Callable[[bytes], str | None],
+        known: Callable[[str], bool],
+        texts: dict[Path, str] | None = None,
+    ) -> None:
+        self.root = root
+        self.roots = tuple(roots)
+        self.errors: dict[Path, str] = {}
+        self._refuse = refuse
+        self._known = known
+        self._texts = texts or {}
+        self._bytes: dict[Path, bytes | None] = {}
+        self._indexes: dict[Path, FileIndex | None] = {}
+        self._sources: dict[Path, Source | None] = {}
+        self._found: dict[tuple[Path, str, int], Path | None] = {}
+        self._listed: dict[Path, frozenset[str]] = {}
+
+    def read(self, path: Path) -> bytes | None:
+        """The file's bytes; None, and an error on record, where it cannot be read."""
+        if path not in self._bytes:
+            try:
+                self._bytes[path] = self._texts[path].encode() if path in self._texts else path.read_bytes()
+            except OSError as error:
+                self.errors[path] = f"cannot be read: {error.strerror or error}"
+                self._bytes[path] = None
+        return self._bytes[path]
+
+    def _text(self, path: Path) -> str:
+        data = self.read(path)
+        if data is None:
+            raise Unreadable(self.errors[path])
+        reason = self._refuse(data)
+        if reason:
+            raise Unreadable(reason)
+        return self._texts[path] if path in self._texts else decode(data)
+
+    def index(self, path: Path) -> FileIndex | None:
+        """The file's index; None, and an error on record, where it cannot be parsed."""
+        if path not in self._indexes:
+            try:
+                self._indexes[path] = index_file(path, self._text(path))
+            except Unreadable as error:
+                self.errors[path] = str(error)
+                self._indexes[path] = None
+        return self._indexes[path]
+
+    def source(self, path: Path) -> Source | None:
+        """The file with its LibCST tree; None, and an error on record, where it cannot be parsed."""
+        if path not in self._sources:
+            try:
+                source = Source(path, self._text(path))
+                source.tree  # noqa: B018  parse now, so that an error is known here
+                self._sources[path] = source
+            except Unreadable as error:
+                self.errors[path] = str(error)
+                self._sources[path] = None
+            except RecursionError:
+                self.errors[path] = "is nested too deeply to be parsed"
+                self._sources[path] = None
+        return self._sources[path]
+
+    def sources(self) -> list[Source]:
+        """All files that have been parsed so far."""
+        return [source for source in self._sources.values() if source is not None]
+
+    def _has(self, folder: Path, name: str) -> bool:
+        if folder not in self._listed:
+            try:
+                self._listed[folder] = frozenset(entry.name for entry in folder.iterdir())
+            except OSError:
+                self._listed[folder] = frozenset()
+        return name in self._listed[folder]
+
+    def _below(self, folder: Path, parts: list[str]) -> Path | None:
+        for part in parts[:-1]:
+            if not self._has(folder, part):
+                return None
+            folder = folder / part
+        if not parts:
+            return folder / "__init__.py" if self._has(folder, "__init__.py") else folder
+        last = parts[-1]
+        if self._has(folder, last):
+            inner = folder / last
+            if self._has(inner, "__init__.py"):
+                return inner / "__init__.py"
+            if not self._has(folder, f"{last}.py") and inner.is_dir():
+                return inner
+        if self._has(folder, f"{last}.py"):
+            return folder / f"{last}.py"
+        return None
+
+    def _starts(self, importer: Path) -> Iterable[Path]:
+        yield importer.parent
+        yield from self.roots
+        folder = importer.parent
+        while self._has(folder, "__init__.py") and folder != folder.parent:
+            folder = folder.parent
+        yield folder
+        yield self.root
+        yield self.root / "src"
+        for parent in importer.parent.parents:
+            if parent == self.root or self.root not in parent.parents:
+                break
+            yield parent
+
+    def find(self, importer: Path, module: str, level: int) -> Path | None:
+        """The file (or, for a namespace package, the folder) that `module` means in `importer`; None outside the project."""
+        key = (importer.parent, module, level)
+        if key not in self._found:
+            self._found[key] = self._find(importer, module, level)
+        return self._found[key]
+
+    def _find(self, importer: Path, module: str, level: int) -> Path | None:
+        parts = [part for part in module.split(".") if part]
+        if level:
+            folder = importer.parent
+            for _ in range(level - 1):
+                folder = folder.parent
+            return self._below(folder, parts)
+        for start in self._starts(importer):
+            found = self._below(start, parts)
+            if found is not None and found != importer:
+                return found
+        return None
+
+    def lookup(self, path: Path, name: str, hops: int = 12) -> Definition | None:
+        """What the global `name` of the file at `path` stands for; None when the file does not bind it."""
+        index = self.index(path) if path.suffix == ".py" else None
+        if index is None or hops == 0:
+            return self._submodule(path, name)
+        if name in index.functions:
+            return Definition("function", name, path)
+        if name in index.classes:
+            return Definition("class", name, path)
+        targets = index.imports.get(name, [])
+        found = [d for d in (self.target(path, t, hops - 1) for t in targets) if d is not None]
+        for definition in found:
+            if definition.kind != "external" or self._known(definition.name):
+                return definition
+        if found and name not in index.assigned:
+            return found[0]
+        if name in index.assigned:
+            return Definition("variable", name, path)
+        for star in index.stars:
+            inner = self.find(path, star.module, star.level)
+            if inner is not None and inner != path:
+                definition = self.lookup(inner, name, hops - 1)
+                if definition is not None:
+                    return definition
+            elif not star.level and self._known(f"{star.module}.{name}"):
+                return Definition("external", f"{star.module}.{name}")
+        return self._submodule(path, name)
+
+    def _submodule(self, path: Path, name: str) -> Definition | None:
+        folder = path.parent if path.name == "__init__.py" else path
+        if path.suffix == ".py" and path.name != "__init__.py":
+            return None
+        inner = self._below(folder, [name])
+        return Definition("file", name, inner) if inner is not None else None
+
+    def target(self, importer: Path, target: Import, hops: int = 12) -> Definition | None:
+        """What one import binds."""
+        dotted = target.module if target.attribute is None else f"{target.module}.{target.attribute}"
+        if not target.level and (self._known(dotted) or dotted.partition(".")[0] == "torch"):
+            return Definition("external", dotted)
+        found = self.find(importer, target.module, target.level)
+        if found is None:
+            return Definition("external", dotted) if not target.level else None
+        if target.attribute is None:
+            return Definition("file", target.module, found)
+        return self.lookup(found, target.attribute, hops) or Definition("external", dotted)

@@ -1,0 +1,504 @@
+"""Calls into the project: definitions found, arguments bound, bodies run in place."""
+
+from __future__ import annotations
+
+import functools
+import re
+from pathlib import Path
+import libcst as cst
+
+from fsdp_lint.project.resolve import Definition
+from fsdp_lint.source.file import Site, Source
+from fsdp_lint.trace.models.api import Call
+from fsdp_lint.trace.state import DEPTH, Frame, State
+from fsdp_lint.trace.values import (
+    Bound,
+    Class,
+    Const,
+    External,
+    Function,
+    Instance,
+    Literal,
+    Mapping,
+    Module,
+    Optimizer,
+    Params,
+    ProjectModule,
+    Sequence,
+    StateDict,
+    Tensor,
+    Unknown,
+    Value,
+    choice,
+    parts,
+)
+
+RANK_ZERO = re.compile(r"(rank_?zero|rank_?0|main_process|on_main|master_only|only_main|only_rank)", re.IGNORECASE)
+SMALL = 12
+
+
+@functools.lru_cache(maxsize=4096)
+def definitions(source: Source) -> dict[str, cst.FunctionDef | cst.ClassDef]:
+    """The functions, classes and methods of a file by qualified name; of several the last that is not an overload."""
+    found: dict[str, cst.FunctionDef | cst.ClassDef] = {}
+
+    def walk(body: cst.BaseSuite | cst.Module, prefix: str) -> None:
+        for statement in body.body:
+            if isinstance(statement, cst.FunctionDef):
+                if not any("overload" in _words(d.decorator) for d in statement.decorators):
+                    found[prefix + statement.name.value] = statement
+            elif isinstance(statement, cst.ClassDef):
+                found[prefix + statement.name.value] = statement
+                walk(statement.body, f"{prefix}{statement.name.value}.")
+            elif isinstance(statement, cst.If | cst.Try | cst.With | cst.Else):
+                nested(statement, prefix)
+
+    def nested(statement: cst.CSTNode, prefix: str) -> None:
+        for child in statement.children:
+            if isinstance(child, cst.IndentedBlock):
+                walk(child, prefix)
+            elif isinstance(child, cst.If | cst.Else | cst.ExceptHandler | cst.Finally):
+                nested(child, prefix)
+
+    walk(source.tree, "")
+    return found
+
+
+def _words(node: cst.CSTNode) -> set[str]:
+    if isinstance(node, cst.Name):
+        return {node.value}
+    return {word for child in node.children for word in _words(child)}
+
+
+def is_tracked(value: Value) -> bool:
+    """True for values that rules speak of."""
+    return any(isinstance(p, Module | Params | Tensor | Optimizer | StateDict) for p in parts(value))
+
+
+class Calls(State):
+    """The part of the abstract machine that enters functions and classes of the project."""
+
+    hot: frozenset[str] = frozenset()
+
+    def evaluate(self, node: cst.BaseExpression) -> Value:
+        """The value of an expression; the expression part of the machine gives it."""
+        raise NotImplementedError
+
+    def run_body(self, body: cst.BaseSuite) -> None:
+        """Runs the statements of a block; the statement part of the machine gives it."""
+        raise NotImplementedError
+
+    # names ------------------------------------------------------------------------------------------------------
+
+    def file_frame(self, path: Path) -> Frame | None:
+        """The frame of a file's top level; it holds names only when its body was run."""
+        if path not in self.files:
+            source = self.project.source(path)
+            if source is None:
+                return None
+            self.files[path] = Frame(path=path, source=source, is_file=True)
+        return self.files[path]
+
+    def load(self, name: str) -> Value | None:
+        """What a name means in the frame being run; None when nothing binds it."""
+        frame: Frame | None = self.frame
+        while frame is not None:
+            if name in frame.names:
+                return self.possible(frame.names[name])
+            frame = frame.scope
+        return self.load_global(self.frame.path, name)
+
+    def load_global(self, path: Path, name: str) -> Value | None:
+        """What a global name of a file means."""
+        if path in self.files and name in self.files[path].names:
+            return self.possible(self.files[path].names[name])
+        at = ("global", path, name)
+        if at not in self.memo:
+            definition = self.project.lookup(path, name)
+            if definition is None:
+                return None
+            value = self.define(definition)
+            if value is None:
+                return None
+            self.memo[at] = value
+        return self.memo[at]
+
+    def define(self, definition: Definition) -> Value | None:
+        """The value that a definition stands for."""
+        kind, name, path = definition.kind, definition.name, definition.path
+        at = ("definition", kind, name, path)
+        if at in self.memo:
+            return self.memo[at]
+        value: Value | None
+        if kind == "external":
+            value = self.external(name)
+        elif path is None:
+            return None
+        elif kind == "function":
+            value = Function(name=name, path=path, qualname=name)
+        elif kind == "class":
+            value = Class(name=name, path=path, qualname=name)
+        elif kind == "file":
+            value = ProjectModule(name=name, path=path)
+        else:
+            value = self.variable(path, name)
+        if value is not None:
+            self.memo[at] = value
+        return value
+
+    def external(self, dotted: str) -> Value:
+        """The library thing of this name."""
+        at = ("external", dotted)
+        if at not in self.memo:
+            self.memo[at] = External(name=dotted.rpartition(".")[2], dotted=dotted)
+        return self.memo[at]
+
+    def variable(self, path: Path, name: str) -> Value | None:
+        """A global variable of a file whose body is not being run: its last assignments, evaluated now."""
+        at = ("variable", path, name)
+        if at in self.memo:
+            return self.memo[at]
+        frame = self.file_frame(path)
+        if frame is None:
+            return None
+        self.memo[at] = Unknown(name=name)
+        options = []
+        for statement in _assignments(frame.source.tree, name):
+            self.frames.append(frame)
+            try:
+                options.append(self.evaluate(statement))
+            finally:
+                self.frames.pop()
+        value = choice([(option, ()) for option in options]) if options else Unknown(name=name)
+        if not value.name:
+            value.name = name
+        self.memo[at] = value
+        return value
+
+    # classes ----------------------------------------------------------------------------------------------------
+
+    def class_node(self, cls: Class) -> cst.ClassDef | None:
+        """The class statement."""
+        if cls.node is None:
+            source = self.project.source(cls.path)
+            node = definitions(source).get(cls.qualname) if source else None
+            cls.node = node if isinstance(node, cst.ClassDef) else None
+        return cls.node
+
+    def bases(self, cls: Class) -> tuple[Value, ...]:
+        """The classes that it names as its bases."""
+        at = ("bases", cls.number)
+        if at not in self.memo:
+            node = self.class_node(cls)
+            found: list[Value] = []
+            if node is not None:
+                frame = cls.scope or self.file_frame(cls.path)
+                if frame is not None:
+                    self.frames.append(frame)
+                    try:
+                        found = [self.evaluate(arg.value) for arg in node.bases if not arg.star]
+                    finally:
+                        self.frames.pop()
+            self.memo[at] = Sequence(items=found)
+        result = self.memo[at]
+        assert isinstance(result, Sequence)
+        return tuple(result.items)
+
+    def lineage(self, cls: Class, hops: int = 12) -> list[Value]:
+        """The class and its bases, nearest first."""
+        found: list[Value] = [cls]
+        for base in self.bases(cls):
+            if isinstance(base, Class) and hops and base is not cls:
+                found.extend(b for b in self.lineage(base, hops - 1) if b not in found)
+            elif base not in found:
+                found.append(base)
+        return found
+
+    def library_bases(self, cls: Class) -> list[str]:
+        """Dotted names of library classes among its bases."""
+        return [base.dotted for base in self.lineage(cls) if isinstance(base, External)]
+
+    def is_module_class(self, cls: Class) -> bool:
+        """True for subclasses of nn.Module, as far as the bases tell."""
+        for dotted in self.library_bases(cls):
+            last = dotted.rpartition(".")[2]
+            if dotted.startswith("torch.nn.") or last.endswith(("Module", "PreTrainedModel", "ForCausalLM")):
+                return True
+        return False
+
+    def is_optimizer_class(self, cls: Class) -> bool:
+        """True for subclasses of torch's optimizers."""
+        return any(d.startswith("torch.optim.") for d in self.library_bases(cls))
+
+    def class_attribute(self, cls: Class, name: str) -> tuple[Class, Value] | None:
+        """A method or class variable, and the class that defines it."""
+        for one in self.lineage(cls):
+            if not isinstance(one, Class):
+                continue
+            at = ("class attribute", one.number, name)
+            if at not in self.memo:
+                found = self._own_attribute(one, name)
+                self.memo[at] = found if found is not None else Const(name="<absent>")
+            value = self.memo[at]
+            if value.name != "<absent>":
+                return one, value
+        return None
+
+    def _own_attribute(self, cls: Class, name: str) -> Value | None:
+        node = self.class_node(cls)
+        if node is None:
+            return None
+        for statement in node.body.body:
+            if isinstance(statement, cst.FunctionDef) and statement.name.value == name:
+                return Function(
+                    name=name,
+                    path=cls.path,
+                    qualname=f"{cls.qualname}.{name}",
+                    node=statement,
+                    scope=cls.scope,
+                    cls=cls,
+                )
+        for value in _assignments(node.body, name):
+            frame = cls.scope or self.file_frame(cls.path)
+            if frame is None:
+                return None
+            self.frames.append(frame)
+            try:
+                return self.evaluate(value)
+            finally:
+                self.frames.pop()
+        return None
+
+    # entering ---------------------------------------------------------------------------------------------------
+
+    def function_node(self, function: Function) -> cst.FunctionDef | cst.Lambda | None:
+        """The statement that defines a function."""
+        if function.node is None:
+            source = self.project.source(function.path)
+            node = definitions(source).get(function.qualname) if source else None
+            function.node = node if isinstance(node, cst.FunctionDef) else None
+        return function.node
+
+    def worth_entering(self, function: Function, call: Call) -> bool:
+        """True when the function reaches FSDP, gets one of its values, or is small."""
+        if function.scope is not None or isinstance(function.node, cst.Lambda):
+            return True
+        name = function.qualname.rpartition(".")[2]
+        if name in self.hot or function.cls is not None:
+            return True
+        if any(is_tracked(v) or isinstance(v, Instance | Bound | Function) for v in call.values()):
+            return True
+        index = self.project.index(function.path)
+        info = index.functions.get(function.qualname) if index else None
+        if info is None or info.lines <= SMALL:
+            return True
+        return any(isinstance(v, Unknown) and self.seen(v) for v in call.values())
+
+    def seen(self, value: Value) -> bool:
+        """True when an event spoke of the value or of something reached through it."""
+        return value.number in self.touched
+
+    def enter(self, function: Function, call: Call, self_value: Value | None = None) -> Value:
+        """Runs a project function in place and returns its value."""
+        node = self.function_node(function)
+        if node is None or len(self.frames) >= DEPTH or any(s.node is call.site.node for s in self.stack):
+            self.note_arguments(call, function.name)
+            return Unknown(inputs=tuple(call.values()))
+        source = self.project.source(function.path)
+        if source is None or not self.worth_entering(function, call):
+            return Unknown(inputs=tuple(call.values()))
+        frame = Frame(
+            path=function.path,
+            source=source,
+            scope=function.scope,
+            cls=function.cls,
+            self_value=self_value,
+            base=len(self.guards),
+            qualname=function.qualname,
+        )
+        self.entered.add((function.path, function.qualname))
+        return self._run_frame(frame, node, function, call, self_value)
+
+    def note_arguments(self, call: Call, name: str) -> None:
+        """Where a call cannot be followed, its arguments go to code that is not known."""
+        raise NotImplementedError
+
+    def _run_frame(
+        self,
+        frame: Frame,
+        node: cst.FunctionDef | cst.Lambda,
+        function: Function,
+        call: Call,
+        self_value: Value | None,
+    ) -> Value:
+        saved_contexts = list(self.contexts)
+        self.stack.append(call.site)
+        if isinstance(self_value, Module):
+            self.methods.append((len(self.stack) - 1, self_value))
+        self.bind(frame, node.params, call, self_value)
+        self.frames.append(frame)
+        try:
+            if isinstance(node, cst.Lambda):
+                frame.results.append((self.evaluate(node.body), ()))
+            else:
+                self._guard_decorators(node)
+                self.run_body(node.body)
+        finally:
+            self.frames.pop()
+            self.stack.pop()
+            if isinstance(self_value, Module):
+                self.methods.pop()
+            frame.yield_contexts = frame.yield_contexts or tuple(self.contexts[len(saved_contexts) :])
+            self.contexts[:] = saved_contexts
+            del self.guards[frame.base :]
+        self.last_frame = frame
+        if frame.yields:
+            return Sequence(items=list(frame.yields), exact=False)
+        results = list(frame.results)
+        if not frame.dead and not isinstance(node, cst.Lambda):
+            results.append((Const(value=None), ()))
+        return choice(results) if results else Unknown()
+
+    def _guard_decorators(self, node: cst.FunctionDef) -> None:
+        for decorator in node.decorators:
+            words = _words(decorator.decorator)
+            if any(RANK_ZERO.search(word) for word in words) and not words & {"property", "contextmanager"}:
+                key = ("rank", "world", 0)
+                self.assume((Literal(key, True, "rank", depth=len(self.stack) - 1),))
+
+    def bind(self, frame: Frame, params: cst.Parameters, call: Call, self_value: Value | None) -> None:
+        """Gives the parameters of a function their values."""
+        positional = [*params.posonly_params, *params.params]
+        args = list(call.args)
+        if self_value is not None:
+            args.insert(0, self_value)
+        kwargs = dict(call.kwargs)
+        for at, param in enumerate(positional):
+            name = param.name.value
+            if at < len(args):
+                frame.names[name] = args[at]
+            else:
+                frame.names[name] = self.argument(frame, param, kwargs, call)
+        extra = args[len(positional) :]
+        star = params.star_arg
+        if isinstance(star, cst.Param):
+            frame.names[star.name.value] = Sequence(items=[*extra, *call.rest], exact=not call.open)
+        for param in params.kwonly_params:
+            frame.names[param.name.value] = self.argument(frame, param, kwargs, call)
+        if params.star_kwarg is not None:
+            frame.names[params.star_kwarg.name.value] = Mapping(items=kwargs, rest=list(call.rest), open=call.open)
+        for name, value in frame.names.items():
+            if not value.name:
+                value.name = name
+
+    def argument(self, frame: Frame, param: cst.Param, kwargs: dict[str, Value], call: Call) -> Value:
+        """The value of one parameter: what was passed, its default, or something unknown."""
+        name = param.name.value
+        if name in kwargs:
+            return kwargs.pop(name)
+        if call.open:
+            return Unknown(name=name, inputs=tuple(call.rest))
+        if param.default is not None:
+            outer = frame.scope or self.file_frame(frame.path)
+            if outer is not None:
+                self.frames.append(outer)
+                try:
+                    return self.evaluate(param.default)
+                finally:
+                    self.frames.pop()
+        return Unknown(name=name)
+
+    def construct(self, cls: Class, call: Call) -> Value:
+        """An object of a project class, its `__init__` run."""
+        if self.is_module_class(cls):
+            made: Value = self.new(Module(cls=cls, args=tuple(call.args), kwargs=dict(call.kwargs), built=True))
+        else:
+            made = self.new(Instance(cls=cls))
+        found = self.class_attribute(cls, "__init__")
+        if found is not None and isinstance(found[1], Function):
+            self.enter(found[1], call, made)
+            return made
+        self._fill_fields(cls, made, call)
+        after = self.class_attribute(cls, "__post_init__")
+        if after is not None and isinstance(after[1], Function):
+            self.enter(after[1], Call(site=call.site), made)
+        return made
+
+    def _fill_fields(self, cls: Class, made: Value, call: Call) -> None:
+        args = list(call.args)
+        kwargs = dict(call.kwargs)
+        for owner in reversed([c for c in self.lineage(cls) if isinstance(c, Class)]):
+            node = self.class_node(owner)
+            for name, default in _fields(node) if node is not None else []:
+                if name in kwargs:
+                    value = kwargs[name]
+                elif args:
+                    value = args.pop(0)
+                elif call.open:
+                    value = self.child(made, name)
+                elif default is not None:
+                    value = self._default(owner, default)
+                else:
+                    value = self.child(made, name)
+                self.store(made, name, value)
+
+    def _default(self, owner: Class, node: cst.BaseExpression) -> Value:
+        frame = owner.scope or self.file_frame(owner.path)
+        if frame is None:
+            return Unknown()
+        self.frames.append(frame)
+        try:
+            if isinstance(node, cst.Call) and _words(node.func) & {"field", "Field"}:
+                for arg in node.args:
+                    keyword = arg.keyword.value if arg.keyword else ""
+                    if keyword == "default":
+                        return self.evaluate(arg.value)
+                    if keyword == "default_factory":
+                        return self.invoke_plain(self.evaluate(arg.value), Site(frame.source, node))
+                return Unknown()
+            return self.evaluate(node)
+        finally:
+            self.frames.pop()
+
+    def invoke_plain(self, function: Value, site: Site) -> Value:
+        """Calls a value without arguments; the expression part of the machine gives it."""
+        raise NotImplementedError
+
+    last_frame: Frame | None = None
+
+
+def _assignments(body: cst.Module | cst.BaseSuite, name: str) -> list[cst.BaseExpression]:
+    """The expressions that a block assigns to a name, through if and try."""
+    found: list[cst.BaseExpression] = []
+    for statement in body.body:
+        if isinstance(statement, cst.SimpleStatementLine):
+            for small in statement.body:
+                if isinstance(small, cst.Assign):
+                    if any(isinstance(t.target, cst.Name) and t.target.value == name for t in small.targets):
+                        found.append(small.value)
+                elif isinstance(small, cst.AnnAssign) and small.value is not None:
+                    if isinstance(small.target, cst.Name) and small.target.value == name:
+                        found.append(small.value)
+        elif isinstance(statement, cst.If | cst.Try):
+            found.extend(_nested_assignments(statement, name))
+    return found
+
+
+def _nested_assignments(node: cst.CSTNode, name: str) -> list[cst.BaseExpression]:
+    found: list[cst.BaseExpression] = []
+    for child in node.children:
+        if isinstance(child, cst.IndentedBlock):
+            found.extend(_assignments(child, name))
+        elif isinstance(child, cst.If | cst.Else | cst.ExceptHandler):
+            found.extend(_nested_assignments(child, name))
+    return found
+
+
+def _fields(node: cst.ClassDef) -> list[tuple[str, cst.BaseExpression | None]]:
+    found: list[tuple[str, cst.BaseExpression | None]] = []
+    for statement in node.body.body:
+        if isinstance(statement, cst.SimpleStatementLine):
+            for small in statement.body:
+                if isinstance(small, cst.AnnAssign) and isinstance(small.target, cst.Name):
+                    found.append((small.target.value, small.value))
+    return found

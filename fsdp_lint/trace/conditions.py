@@ -1,0 +1,388 @@
+"""Tests: what holds when a condition is true, and what when it is false."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import libcst as cst
+
+from fsdp_lint.trace.calls import Calls
+from fsdp_lint.trace.events import ReadScalar, Shard
+from fsdp_lint.trace.values import (
+    Bound,
+    Choice,
+    Class,
+    Condition,
+    Const,
+    External,
+    Function,
+    Guards,
+    Instance,
+    Literal,
+    Mapping,
+    Mesh,
+    Module,
+    Object,
+    Optimizer,
+    Params,
+    Rank,
+    Sequence,
+    StateDict,
+    Tensor,
+    Unknown,
+    Value,
+    WorldSize,
+    choice,
+    options_of,
+)
+
+SOLID = (Module, Instance, Function, Bound, Optimizer, Params, StateDict, Object, Mesh, Class, Rank, WorldSize, Tensor)
+FSDP1 = "FullyShardedDataParallel"
+READ = frozenset({"shard", "partial", "parameter", "gradient"})
+
+ORDER: dict[type[cst.BaseCompOp], Callable[[Any, Any], bool]] = {
+    cst.LessThan: operator.lt,
+    cst.LessThanEqual: operator.le,
+    cst.GreaterThan: operator.gt,
+    cst.GreaterThanEqual: operator.ge,
+}
+
+
+class Conditions(Calls):
+    """The part of the abstract machine that evaluates tests."""
+
+    def condition(self, node: cst.BaseExpression) -> Condition | bool:
+        """The outcome of a test: a plain bool when it is known."""
+        match node:
+            case cst.UnaryOperation(operator=cst.Not(), expression=inner):
+                return _negated(self.condition(inner))
+            case cst.BooleanOperation(left=left, operator=cst.And(), right=right):
+                return self._both(self.condition(left), right)
+            case cst.BooleanOperation(left=left, operator=cst.Or(), right=right):
+                return self._either(self.condition(left), right)
+            case cst.Comparison(left=left, comparisons=[cst.ComparisonTarget(operator=op, comparator=right)]):
+                return self.compare(self.evaluate(left), op, self.evaluate(right), node)
+        return self.truth(self.evaluate(node), node)
+
+    def _both(self, left: Condition | bool, right: cst.BaseExpression) -> Condition | bool:
+        if left is False:
+            return False
+        depth = len(self.guards)
+        if isinstance(left, Condition):
+            self.assume(left.true)
+        other = self.condition(right)
+        del self.guards[depth:]
+        if left is True:
+            return other
+        if other is True:
+            return left
+        if other is False:
+            return False
+        true = left.true + tuple(g for g in other.true if g not in left.true)
+        if all(g.kind == "single" for g in left.false) and left.false:
+            return Condition(true=true, false=other.false)
+        return Condition(true=true, false=self.opaque(("not both", left.false, other.false)).true)
+
+    def _either(self, left: Condition | bool, right: cst.BaseExpression) -> Condition | bool:
+        if left is True:
+            return True
+        depth = len(self.guards)
+        if isinstance(left, Condition):
+            self.assume(left.false)
+        other = self.condition(right)
+        del self.guards[depth:]
+        if left is False:
+            return other
+        if other is False:
+            return left
+        if other is True:
+            return left if left.true and all(g.kind == "single" for g in left.true) else True
+        false = left.false + tuple(g for g in other.false if g not in left.false)
+        # `not distributed or rank == 0` asks for the rank: in an FSDP run the first half is false.
+        if left.true and all(g.kind == "single" for g in left.true):
+            return Condition(true=other.true, false=false)
+        if other.true and all(g.kind == "single" for g in other.true):
+            return Condition(true=left.true, false=false)
+        return Condition(true=self.opaque(("either", left.true, other.true)).true, false=false)
+
+    def opaque(self, key: tuple[Any, ...], kind: str = "other") -> Condition:
+        """A test of which only its identity is known."""
+        depth = len(self.stack)
+        return Condition(
+            true=(Literal(key, True, kind, depth=depth),),
+            false=(Literal(key, False, kind, depth=depth),),
+        )
+
+    def truth(self, value: Value, node: cst.BaseExpression) -> Condition | bool:
+        """Whether a value counts as true."""
+        match value:
+            case Const(value=content):
+                return bool(content)
+            case Condition():
+                return value
+            case Rank():
+                return _negated(self.rank_is(value, 0))
+            case WorldSize():
+                return True
+            case Sequence(items=items, exact=exact):
+                return bool(items) if exact else self.opaque(("truth", value.number))
+            case Mapping(items=found, rest=rest, open=more):
+                if more or rest:
+                    return self.opaque(("truth", value.number))
+                return bool(found) or self.opaque(("truth", value.number))
+            case Choice():
+                return self._truth_of_choice(value, lambda option: self.truth(option, node))
+            case Tensor(form=form):
+                if form in READ:
+                    self.emit(ReadScalar, self.site(node), tensor=value, how="truth value")
+                return self.opaque(("truth", value.number))
+            case External() | Unknown():
+                return self.opaque(("truth", value.number))
+        return True
+
+    def _truth_of_choice(self, value: Choice, test: Callable[[Value], Condition | bool]) -> Condition | bool:
+        options = options_of(self.possible(value))
+        distributed = [o for o in options if not any(g.kind == "single" and not g.holds for g in o[1])]
+        options = tuple(distributed) or options
+        outcomes: list[tuple[Condition | bool, Guards]] = [(test(option), guards) for option, guards in options]
+        if len(outcomes) == 1:
+            return outcomes[0][0]
+        if all(outcome is True for outcome, _ in outcomes):
+            return True
+        if all(outcome is False for outcome, _ in outcomes):
+            return False
+        base = self.opaque(("choice", value.number))
+        true = [(outcome, guards) for outcome, guards in outcomes if outcome is not False]
+        false = [(outcome, guards) for outcome, guards in outcomes if outcome is not True]
+        return Condition(
+            true=base.true + (_guards_of(true[0], True) if len(true) == 1 else ()),
+            false=base.false + (_guards_of(false[0], False) if len(false) == 1 else ()),
+        )
+
+    # comparisons ------------------------------------------------------------------------------------------------
+
+    def rank_is(self, rank: Rank, number: Any) -> Condition:
+        """The test `rank == number`."""
+        kind = {"world": "rank", "local": "local-rank"}.get(rank.scope, "other")
+        key: tuple[Any, ...] = ("rank", rank.scope, number)
+        if rank.scope == "group":
+            key = ("rank", rank.owner.number if rank.owner else rank.number, number)
+        return self.opaque(key, kind)
+
+    def compare(
+        self, left: Value, op: cst.BaseCompOp, right: Value, node: cst.BaseExpression
+    ) -> Condition | bool:
+        """The outcome of one comparison."""
+        if isinstance(op, cst.NotEqual):
+            return _negated(self.compare(left, cst.Equal(), right, node))
+        if isinstance(op, cst.IsNot):
+            return _negated(self.compare(left, cst.Is(), right, node))
+        if isinstance(op, cst.NotIn):
+            return _negated(self.compare(left, cst.In(), right, node))
+        left, right = self.possible(left), self.possible(right)
+        if isinstance(left, Choice) and len(left.options) <= 4:
+            return self._truth_of_choice(left, lambda option: self.compare(option, op, right, node))
+        if isinstance(right, Rank | WorldSize) and not isinstance(left, Rank | WorldSize):
+            return self.compare(right, _mirrored(op), left, node)
+        if isinstance(left, Rank):
+            return self._compare_rank(left, op, right)
+        if isinstance(left, WorldSize):
+            return self._compare_world(op, right)
+        if isinstance(op, cst.Is) or (isinstance(right, Const) and right.value is None):
+            return self._compare_none(left, right)
+        return self._compare_plain(left, op, right, node)
+
+    def _compare_rank(self, rank: Rank, op: cst.BaseCompOp, right: Value) -> Condition | bool:
+        number = right.value if isinstance(right, Const) else None
+        if isinstance(op, cst.Equal | cst.Is):
+            return self.rank_is(rank, number if number is not None else ("value", right.number))
+        if isinstance(op, cst.GreaterThan) and number == 0:
+            return _negated(self.rank_is(rank, 0))
+        if isinstance(op, cst.LessThan) and number == 1:
+            return self.rank_is(rank, 0)
+        if isinstance(op, cst.In) and isinstance(right, Sequence) and len(right.items) == 1:
+            return self._compare_rank(rank, cst.Equal(), right.items[0])
+        if isinstance(op, cst.In):
+            return self.rank_is(rank, ("in", right.number))
+        return self.rank_is(rank, (type(op).__name__, number if number is not None else right.number))
+
+    def _compare_world(self, op: cst.BaseCompOp, right: Value) -> Condition | bool:
+        number = right.value if isinstance(right, Const) else None
+        single = self.opaque(("distributed",), "single")
+        if isinstance(number, int):
+            if type(op) in ORDER and not ORDER[type(op)](1, number) and ORDER[type(op)](8, number):
+                return single
+            if type(op) in ORDER and ORDER[type(op)](1, number) and not ORDER[type(op)](8, number):
+                return _negated(single)
+            if isinstance(op, cst.Equal) and number == 1:
+                return _negated(single)
+        return self.opaque(("world", type(op).__name__, number if number is not None else right.number))
+
+    def _compare_none(self, left: Value, right: Value) -> Condition | bool:
+        if isinstance(right, Const) and right.value is None:
+            if isinstance(left, Const):
+                return left.value is None
+            if isinstance(left, SOLID + (Sequence, Mapping)):
+                return False
+            return self.opaque(("none", left.number))
+        if left is right:
+            return True
+        if isinstance(left, Const) and isinstance(right, Const):
+            return left.value is right.value or left.value == right.value
+        return self.opaque(("is", *sorted((left.number, right.number))))
+
+    def _compare_plain(
+        self, left: Value, op: cst.BaseCompOp, right: Value, node: cst.BaseExpression
+    ) -> Condition | bool:
+        for tensor in (left, right):
+            if isinstance(tensor, Tensor) and isinstance(op, tuple(ORDER)) and tensor.form in READ:
+                self.emit(ReadScalar, self.site(node), tensor=tensor, how="comparison")
+        if isinstance(left, Const) and isinstance(right, Const):
+            if isinstance(op, cst.Equal):
+                return bool(left.value == right.value)
+            if type(op) in ORDER:
+                try:
+                    return bool(ORDER[type(op)](left.value, right.value))
+                except TypeError:
+                    return False
+        if isinstance(op, cst.Equal):
+            if isinstance(left, Const):
+                left, right = right, left
+            if isinstance(right, Const):
+                return self.opaque(("equals", left.number, right.value))
+            if isinstance(left, External) and isinstance(right, External):
+                return left.dotted == right.dotted
+            return self.opaque(("same", *sorted((left.number, right.number))))
+        if isinstance(op, cst.In):
+            if isinstance(left, Const) and isinstance(right, Mapping) and not right.open and not right.rest:
+                return left.value in right.items
+            return self.opaque(("in", self._in_key(left), self._in_key(right)), "other")
+        return self.opaque((type(op).__name__, self._in_key(left), self._in_key(right)))
+
+    @staticmethod
+    def _in_key(value: Value) -> Any:
+        if isinstance(value, Const):
+            return repr(value.value)
+        if isinstance(value, Sequence) and all(isinstance(i, Const) for i in value.items):
+            return tuple(repr(i.value) for i in value.items if isinstance(i, Const))
+        return value.number
+
+    # types ------------------------------------------------------------------------------------------------------
+
+    def instance_test(self, value: Value, classes: Value, node: cst.BaseExpression) -> Condition | bool:
+        """The outcome of `isinstance(value, classes)`."""
+        value = self.possible(value)
+        if isinstance(value, Choice):
+            return self._truth_of_choice(value, lambda option: self.instance_test(option, classes, node))
+        wanted = classes.items if isinstance(classes, Sequence) else [classes]
+        names = tuple(_class_name(one) for one in wanted)
+        known = [self.is_instance(value, one) for one in wanted]
+        if any(k is True for k in known):
+            return True
+        if known and all(k is False for k in known):
+            return False
+        key = ("isinstance", value.number, names)
+        depth = len(self.stack)
+        return Condition(
+            true=(Literal(key, True, "type", depth, value, names),),
+            false=(Literal(key, False, "type", depth, value, names),),
+        )
+
+    def is_instance(self, value: Value, cls: Value) -> bool | None:
+        """Whether a value is an instance of a class; None when that is not known."""
+        if isinstance(cls, External):
+            last = cls.dotted.rpartition(".")[2]
+            if isinstance(value, Module):
+                return self._is_library_module(value, last)
+            if isinstance(value, Optimizer | Params | StateDict | Const):
+                return None
+            return None
+        if isinstance(cls, Class):
+            if isinstance(value, Module | Instance) and value.cls is not None:
+                return any(base is cls for base in self.lineage(value.cls))
+            if isinstance(value, Module) and value.library is not None and value.wraps is None:
+                return False
+        return None
+
+    def _is_library_module(self, value: Module, last: str) -> bool | None:
+        if last in (FSDP1, "DistributedDataParallel"):
+            if value.library in (FSDP1, "DistributedDataParallel"):
+                return value.library == last
+            return False if value.cls is not None or value.library is not None else None
+        if last == "FSDPModule":
+            shards = [
+                e
+                for e in self.trace.every(Shard)
+                if e.generation == 2 and (e.module is value or value in e.group) and e.entry == self.entry
+            ]
+            if shards:
+                return True
+            return False if value.built and not value.owner else None
+        if last == "Module":
+            return True
+        if value.library is not None and value.library.startswith("torch.nn."):
+            return value.library.rpartition(".")[2] == last
+        if value.cls is not None and value.built:
+            return any(d.rpartition(".")[2] == last for d in self.library_bases(value.cls))
+        return None
+
+    def narrow(self, node: cst.BaseExpression, holds: bool) -> None:
+        """Where a name stands for one of several values, drops those that the test rules out."""
+        match node:
+            case cst.UnaryOperation(operator=cst.Not(), expression=inner):
+                self.narrow(inner, not holds)
+            case cst.BooleanOperation(left=left, operator=cst.And(), right=right) if holds:
+                self.narrow(left, True)
+                self.narrow(right, True)
+            case cst.BooleanOperation(left=left, operator=cst.Or(), right=right) if not holds:
+                self.narrow(left, False)
+                self.narrow(right, False)
+            case cst.Name(value=name):
+                self._keep(name, holds, lambda option: self.truth(option, node))
+            case cst.Comparison(
+                left=cst.Name(value=name), comparisons=[cst.ComparisonTarget(operator=op, comparator=right)]
+            ) if isinstance(op, cst.Is | cst.IsNot | cst.Equal | cst.NotEqual):
+                other = self.evaluate(right)
+                self._keep(name, holds, lambda option: self.compare(option, op, other, node))
+            case cst.Call(func=cst.Name(value="isinstance"), args=[cst.Arg(value=cst.Name(value=name)), cst.Arg() as c]):
+                classes = self.evaluate(c.value)
+                self._keep(name, holds, lambda option: self.instance_test(option, classes, node))
+
+    def _keep(self, name: str, holds: bool, test: Callable[[Value], Condition | bool]) -> None:
+        value = self.load(name)
+        if not isinstance(value, Choice) or name not in self.frame.names:
+            return
+        left = [(option, guards) for option, guards in value.options if test(option) is not (not holds)]
+        if left and len(left) < len(value.options):
+            self.frame.names[name] = choice(left)
+
+
+def _negated(condition: Condition | bool) -> Condition | bool:
+    if isinstance(condition, bool):
+        return not condition
+    return Condition(true=condition.false, false=condition.true)
+
+
+def _guards_of(outcome: tuple[Condition | bool, Guards], holds: bool) -> Guards:
+    condition, guards = outcome
+    if isinstance(condition, bool):
+        return guards
+    return guards + (condition.true if holds else condition.false)
+
+
+def _mirrored(op: cst.BaseCompOp) -> cst.BaseCompOp:
+    pairs: dict[type[cst.BaseCompOp], cst.BaseCompOp] = {
+        cst.LessThan: cst.GreaterThan(),
+        cst.GreaterThan: cst.LessThan(),
+        cst.LessThanEqual: cst.GreaterThanEqual(),
+        cst.GreaterThanEqual: cst.LessThanEqual(),
+    }
+    return pairs.get(type(op), op)
+
+
+def _class_name(value: Value) -> str:
+    if isinstance(value, External):
+        return value.dotted
+    return value.name

@@ -1,0 +1,240 @@
+"""The events of an abstract run: what happens to values, in FSDP's own words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from fsdp_lint.trace.values import (
+    Guards,
+    Mesh,
+    Optimizer,
+    Params,
+    StateDict,
+    Tensor,
+    Value,
+)
+
+if TYPE_CHECKING:
+    from fsdp_lint.source.file import Site
+
+
+@dataclass(eq=False, kw_only=True)
+class Event:
+    """Something that happens at a site.
+
+    `stack` are the calls around it, outermost first; `guards` what the branches around it take for granted; `loops` the
+    loops around it; `contexts` the names of the with-blocks around it; `methods` the values whose own methods are
+    being run; `entry` numbers the call from outside (a script has one; the methods of a class that nobody calls have
+    one each, and no order among them). `order` counts events.
+    """
+
+    site: Site
+    stack: tuple[Site, ...] = ()
+    guards: Guards = ()
+    loops: tuple[int, ...] = ()
+    contexts: tuple[str, ...] = ()
+    methods: tuple[tuple[int, Value], ...] = ()
+    entry: int = 0
+    order: int = 0
+
+
+@dataclass(eq=False, kw_only=True)
+class Shard(Event):
+    """`fully_shard(module)` (generation 2) or `FullyShardedDataParallel(module)` (generation 1).
+
+    `whole` is the module of which all modules are sharded one by one (`model.apply(fully_shard)`, a loop over
+    `modules()`). `policy` is FSDP1's wrap policy. `kwargs_known` is False when `**` of something unknown was passed.
+    """
+
+    module: Value
+    generation: int
+    kwargs: dict[str, Value] = field(default_factory=dict)
+    kwargs_known: bool = True
+    result: Value | None = None
+    group: tuple[Value, ...] = ()
+
+
+@dataclass(eq=False, kw_only=True)
+class ShardEach(Event):
+    """`model.apply(fully_shard)`: each module of `module` becomes a unit."""
+
+    module: Value
+
+
+@dataclass(eq=False, kw_only=True)
+class Replicate(Event):
+    """DDP or `replicate()` around a module."""
+
+    module: Value
+
+
+@dataclass(eq=False, kw_only=True)
+class TakeParameters(Event):
+    """The parameters of a module are walked: what is held from here on are these very objects."""
+
+    params: Params
+
+
+@dataclass(eq=False, kw_only=True)
+class UseParameters(Event):
+    """Parameters are read or changed by value: `how` says by what (clip, update, requires_grad, hook ...)."""
+
+    params: Params
+    how: str
+
+
+@dataclass(eq=False, kw_only=True)
+class BuildOptimizer(Event):
+    """An optimizer is constructed."""
+
+    optimizer: Optimizer
+
+
+@dataclass(eq=False, kw_only=True)
+class RepointOptimizer(Event):
+    """The parameters in an optimizer's groups are replaced or added to."""
+
+    optimizer: Optimizer
+
+
+@dataclass(eq=False, kw_only=True)
+class Step(Event):
+    """`optimizer.step()`."""
+
+    optimizer: Optimizer
+
+
+@dataclass(eq=False, kw_only=True)
+class Forward(Event):
+    """A module is called. `bypass` is the method's name when it was not the module itself that was called."""
+
+    module: Value
+    bypass: str = ""
+
+
+@dataclass(eq=False, kw_only=True)
+class ReadWeight(Event):
+    """A parameter that is an attribute of a module is used."""
+
+    module: Value
+    attribute: str
+
+
+@dataclass(eq=False, kw_only=True)
+class Backward(Event):
+    """`loss.backward()`."""
+
+    loss: Value
+
+
+@dataclass(eq=False, kw_only=True)
+class RegisterForward(Event):
+    """`register_fsdp_forward_method(module, name)`."""
+
+    module: Value
+    method: str
+
+
+@dataclass(eq=False, kw_only=True)
+class Unshard(Event):
+    """`module.unshard()` or summon_full_params."""
+
+    module: Value
+
+
+@dataclass(eq=False, kw_only=True)
+class Freeze(Event):
+    """`requires_grad_(False)` on a module or its parameters."""
+
+    module: Value
+
+
+@dataclass(eq=False, kw_only=True)
+class TakeState(Event):
+    """A state dict is taken."""
+
+    state: StateDict
+
+
+@dataclass(eq=False, kw_only=True)
+class Save(Event):
+    """Something is written to a file by plain serialisation (torch.save, safetensors, pickle)."""
+
+    content: Value
+    path: Value
+    path_by_rank: bool
+
+
+@dataclass(eq=False, kw_only=True)
+class Collective(Event):
+    """Something that all ranks must do together. `op` is its name, `on` what it works on, `group` its process group."""
+
+    op: str
+    on: tuple[Value, ...] = ()
+    group: Value | None = None
+    plain: bool = False
+
+
+@dataclass(eq=False, kw_only=True)
+class ReadScalar(Event):
+    """A tensor becomes a Python number or truth value: `how` is item, float, int, bool."""
+
+    tensor: Tensor
+    how: str
+
+
+@dataclass(eq=False, kw_only=True)
+class ReduceLocal(Event):
+    """A reduction, norm or comparison of a local shard; `tensor` is the result."""
+
+    tensor: Tensor
+    how: str
+
+
+@dataclass(eq=False, kw_only=True)
+class InitProcessGroup(Event):
+    """`init_process_group`."""
+
+    backend: Value | None
+    device_id: Value | None
+    kwargs_known: bool = True
+
+
+@dataclass(eq=False, kw_only=True)
+class SetDevice(Event):
+    """The device of this process is chosen: `set_device`, a mesh, `device_id=`, a framework."""
+
+    how: str
+
+
+@dataclass(eq=False, kw_only=True)
+class UseCuda(Event):
+    """Something is moved to, or made on, CUDA without an index: `how` says in the user's words."""
+
+    value: Value
+    how: str
+
+
+@dataclass(eq=False, kw_only=True)
+class MakeMesh(Event):
+    """`init_device_mesh`."""
+
+    mesh: Mesh
+
+
+@dataclass(eq=False, kw_only=True)
+class Handed(Event):
+    """Values are handed to code that is not known: `to` names it."""
+
+    values: tuple[Value, ...]
+    to: str
+
+
+@dataclass(eq=False, kw_only=True)
+class ImportNames(Event):
+    """`from module import names`. `guarded` when a try, a version test or another branch is around it."""
+
+    module: str
+    names: tuple[str, ...]
+    guarded: bool

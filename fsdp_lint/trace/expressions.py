@@ -1,0 +1,772 @@
+"""Expressions: what they are worth, and what happens while they are evaluated."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import libcst as cst
+
+from fsdp_lint.source.file import Site
+from fsdp_lint.trace.conditions import Conditions
+from fsdp_lint.trace.events import BuildOptimizer, Forward, Handed, ReadWeight, TakeParameters
+from fsdp_lint.trace.models import table
+from fsdp_lint.trace.models.api import Call, Option
+from fsdp_lint.trace.state import RANK_NAMES
+from fsdp_lint.trace.values import (
+    Bound,
+    Choice,
+    Class,
+    Condition,
+    Const,
+    External,
+    Function,
+    Instance,
+    Mapping,
+    Method,
+    Module,
+    Object,
+    Optimizer,
+    Params,
+    Partial,
+    ProjectModule,
+    Rank,
+    Sequence,
+    StateDict,
+    Super,
+    Tensor,
+    Unknown,
+    Value,
+    WorldSize,
+    choice,
+    exclusive,
+    options_of,
+    parts,
+)
+
+UNROLL = 16
+BLOCK_CONTAINERS = ("ModuleList", "Sequential", "ModuleDict")
+
+
+class Expressions(Conditions):
+    """The part of the abstract machine that evaluates expressions."""
+
+    def evaluate(self, node: cst.BaseExpression) -> Value:
+        """The value of an expression."""
+        match node:
+            case cst.Name(value=name):
+                return self.name(name)
+            case cst.Attribute(value=inner, attr=attr):
+                return self.read(self.evaluate(inner), attr.value, node)
+            case cst.Call():
+                return self.call(node)
+            case cst.Subscript():
+                return self.subscript(node)
+            case cst.Integer() | cst.Float() | cst.SimpleString() | cst.ConcatenatedString() | cst.Imaginary():
+                return self.literal(node)
+            case cst.FormattedString(parts=pieces):
+                values = [self.evaluate(p.expression) for p in pieces if isinstance(p, cst.FormattedStringExpression)]
+                return Unknown(name="f-string", inputs=tuple(values))
+            case cst.List(elements=elements) | cst.Tuple(elements=elements) | cst.Set(elements=elements):
+                return self.display(elements)
+            case cst.Dict(elements=elements):
+                return self.dictionary(elements)
+            case cst.ListComp(elt=elt, for_in=for_in) | cst.SetComp(elt=elt, for_in=for_in):
+                return self.comprehension(elt, for_in)
+            case cst.GeneratorExp(elt=elt, for_in=for_in):
+                return self.generator(elt, for_in)
+            case cst.DictComp(key=key, value=value, for_in=for_in):
+                return self.dict_comprehension(key, value, for_in)
+            case _:
+                return self.evaluate_rare(node)
+
+    def evaluate_rare(self, node: cst.BaseExpression) -> Value:
+        """The value of the less frequent kinds of expression."""
+        match node:
+            case cst.IfExp(test=test, body=body, orelse=orelse):
+                return self.conditional(test, body, orelse)
+            case cst.BooleanOperation() | cst.Comparison() | cst.UnaryOperation(operator=cst.Not()):
+                return self.boolean(node)
+            case cst.UnaryOperation(operator=op, expression=inner):
+                return self.unary(op, self.evaluate(inner))
+            case cst.BinaryOperation(left=left, operator=op, right=right):
+                return self.binary(self.evaluate(left), op, self.evaluate(right), node)
+            case cst.Lambda():
+                return Function(
+                    name="lambda", path=self.frame.path, qualname="<lambda>", node=node, scope=self.frame
+                )
+            case cst.Await(expression=inner):
+                return self.evaluate(inner)
+            case cst.NamedExpr(target=target, value=inner):
+                value = self.evaluate(inner)
+                self.assign(target, value)
+                return value
+            case cst.Yield(value=inner):
+                return self.yielded(inner)
+            case cst.StarredElement(value=inner):
+                return self.evaluate(inner)
+        return Unknown()
+
+    def assign(self, target: cst.BaseExpression, value: Value) -> None:
+        """Binds a target; the statement part of the machine gives it."""
+        raise NotImplementedError
+
+    # leaves -----------------------------------------------------------------------------------------------------
+
+    def name(self, name: str) -> Value:
+        """What a name stands for."""
+        found = self.load(name)
+        if found is not None:
+            if isinstance(found, Unknown) and found.owner is None and name in RANK_NAMES and not found.inputs:
+                return Rank(name=name, scope=RANK_NAMES[name])
+            return found
+        if name in ("True", "False", "None"):
+            return Const(value={"True": True, "False": False}.get(name))
+        if table.known(f"builtins.{name}"):
+            return self.external(f"builtins.{name}")
+        at = ("unbound", self.frame.path, name)
+        if at not in self.memo:
+            scope = RANK_NAMES.get(name)
+            self.memo[at] = Rank(name=name, scope=scope) if scope else Unknown(name=name)
+        return self.memo[at]
+
+    @staticmethod
+    def literal(node: cst.BaseExpression) -> Value:
+        """A literal's value."""
+        try:
+            return Const(value=ast.literal_eval(cst.Module([]).code_for_node(node)))
+        except (ValueError, SyntaxError, MemoryError):
+            return Unknown(name="literal")
+
+    def display(self, elements: Any) -> Value:
+        """A list, tuple or set display."""
+        items: list[Value] = []
+        exact = True
+        for element in elements:
+            value = self.evaluate(element.value)
+            if isinstance(element, cst.StarredElement):
+                if isinstance(value, Params):
+                    items.append(self.take(value, self.site(element)))
+                    exact = False
+                    continue
+                found, all_of_them = self.items(value, self.site(element))
+                items.extend(found)
+                exact = exact and all_of_them
+            else:
+                items.append(value)
+        return self.new(Sequence(items=items, exact=exact))
+
+    def dictionary(self, elements: Any) -> Value:
+        """A dict display."""
+        made = self.new(Mapping(born=tuple(self.guards)))
+        for element in elements:
+            if isinstance(element, cst.StarredDictElement):
+                self.merge(made, self.evaluate(element.value))
+                continue
+            key = self.evaluate(element.key)
+            value = self.evaluate(element.value)
+            if isinstance(key, Const) and isinstance(key.value, str | int | float | bool | None):
+                made.items[key.value] = value
+            else:
+                made.rest.append(value)
+        return made
+
+    def merge(self, into: Mapping, value: Value) -> None:
+        """`into.update(value)`."""
+        value = self.possible(value)
+        if isinstance(value, Mapping):
+            for key, content in value.items.items():
+                self.put(into, key, content)
+            into.rest.extend(value.rest)
+            into.open = into.open or value.open
+        elif isinstance(value, Params):
+            into.rest.append(value)
+        else:
+            into.open = True
+            into.rest.append(value)
+
+    def put(self, into: Mapping, key: Any, content: Value) -> None:
+        """`into[key] = content`, under the guards of here."""
+        guards = tuple(g for g in self.guards if g not in into.born)
+        old = into.items.get(key)
+        if not guards:
+            into.items[key] = content
+            return
+        missing = old if old is not None else External(name="missing", dotted=table.MISSING)
+        into.items[key] = Choice(options=((content, guards), (missing, ())))
+
+    # comprehensions ---------------------------------------------------------------------------------------------
+
+    def comprehension(self, elt: cst.BaseExpression, for_in: cst.CompFor) -> Value:
+        """A list or set comprehension."""
+        made = self.new(Sequence(exact=False))
+        exact = self._each(for_in, lambda: made.items.append(self.evaluate(elt)), made)
+        made.exact = exact
+        return made
+
+    def generator(self, elt: cst.BaseExpression, for_in: cst.CompFor) -> Value:
+        """A generator expression; one over parameters that nobody has walked stays un-walked."""
+        if for_in.inner_for_in is None:
+            depth = len(self.trace.events)
+            source = self.possible(self.evaluate(for_in.iter))
+            del self.trace.events[depth:]
+            if isinstance(source, Params) and source.taken is None and _picks_target(elt, for_in.target):
+                return Params(name=source.name, of=source.of, named=False)
+        return self.comprehension(elt, for_in)
+
+    def dict_comprehension(self, key: cst.BaseExpression, value: cst.BaseExpression, for_in: cst.CompFor) -> Value:
+        """A dict comprehension."""
+        made = self.new(Mapping(born=tuple(self.guards)))
+
+        def add() -> None:
+            at = self.evaluate(key)
+            content = self.evaluate(value)
+            if isinstance(at, Const) and isinstance(at.value, str | int):
+                made.items[at.value] = content
+            else:
+                made.rest.append(content)
+
+        exact = self._each(for_in, add, None)
+        made.open = made.open or not exact
+        return made
+
+    def _each(self, for_in: cst.CompFor, body: Callable[[], None], made: Sequence | None) -> bool:
+        """Runs `body` for the items of a comprehension's loops; tells whether all items were exact."""
+        iterable = self.possible(self.evaluate(for_in.iter))
+        items, exact = self.items(iterable, self.site(for_in))
+        if made is not None and isinstance(iterable, Sequence):
+            made.times = iterable.times
+        frame = self.frame
+        saved = dict(frame.names)
+        if len(items) > UNROLL:
+            items, exact = items[:1], False
+        loop = self.new_loop()
+        self.loops.append(loop)
+        for item in items:
+            depth = len(self.guards)
+            self.assign(for_in.target, item)
+            possible = True
+            for test in for_in.ifs:
+                outcome = self.condition(test.test)
+                if outcome is False:
+                    possible = False
+                elif isinstance(outcome, Condition):
+                    self.assume(outcome.true)
+                    exact = False
+            if possible:
+                if for_in.inner_for_in is not None:
+                    exact = self._each(for_in.inner_for_in, body, None) and exact
+                else:
+                    body()
+            del self.guards[depth:]
+        self.loops.pop()
+        frame.names = saved
+        return exact
+
+    # operators --------------------------------------------------------------------------------------------------
+
+    def conditional(self, test: cst.BaseExpression, body: cst.BaseExpression, orelse: cst.BaseExpression) -> Value:
+        """`body if test else orelse`."""
+        outcome = self.condition(test)
+        if isinstance(outcome, bool):
+            return self.evaluate(body if outcome else orelse)
+        results: list[tuple[Value, Any]] = []
+
+        def arm(node: cst.BaseExpression, holds: bool, guards: Any) -> Callable[[], None]:
+            def run() -> None:
+                self.narrow(test, holds)
+                results.append((self.evaluate(node), guards))
+
+            return run
+
+        self.branch(
+            [
+                (outcome.true, arm(body, True, outcome.true)),
+                (outcome.false, arm(orelse, False, outcome.false)),
+            ]
+        )
+        return choice(results) if results else Unknown()
+
+    def boolean(self, node: cst.BaseExpression) -> Value:
+        """`and`, `or`, `not` and comparisons as values."""
+        match node:
+            case cst.BooleanOperation(left=left, operator=cst.Or(), right=right):
+                first = self.evaluate(left)
+                if not isinstance(first, Condition | Const | Rank | Choice | WorldSize):
+                    if isinstance(first, Unknown):
+                        second = self.evaluate(right)
+                        return second if isinstance(second, Module | Optimizer) else first
+                    return first
+        outcome = self.condition(node)
+        return Const(value=outcome) if isinstance(outcome, bool) else outcome
+
+    @staticmethod
+    def unary(op: cst.BaseUnaryOp, value: Value) -> Value:
+        """`-x` and `~x`."""
+        if isinstance(op, cst.Minus) and isinstance(value, Const) and isinstance(value.value, int | float):
+            return Const(value=-value.value)
+        return value if isinstance(value, Tensor) else Unknown(inputs=(value,))
+
+    def binary(self, left: Value, op: cst.BaseBinaryOp, right: Value, node: cst.CSTNode) -> Value:
+        """Arithmetic, and `+` of lists, `|` of dicts."""
+        left, right = self.possible(left), self.possible(right)
+        if isinstance(left, Const) and isinstance(right, Const):
+            return _arithmetic(left.value, op, right.value)
+        tensors = [v for v in (left, right) if isinstance(v, Tensor)]
+        if tensors:
+            return table.combine(self, tensors, node)
+        if isinstance(left, Sequence) and isinstance(right, Sequence) and isinstance(op, cst.Add):
+            return self.new(Sequence(items=left.items + right.items, exact=left.exact and right.exact))
+        if isinstance(left, Sequence) and isinstance(op, cst.Multiply):
+            return self.new(Sequence(items=list(left.items), exact=False, times=right))
+        if isinstance(left, Mapping) and isinstance(op, cst.BitOr):
+            made = self.new(Mapping(items=dict(left.items), rest=list(left.rest), open=left.open, born=left.born))
+            self.merge(made, right)
+            return made
+        if isinstance(left, Rank) and isinstance(op, cst.Modulo):
+            return Rank(name=left.name, scope="local")
+        return Unknown(inputs=(left, right))
+
+    def yielded(self, inner: cst.BaseExpression | cst.From | None) -> Value:
+        """`yield x`."""
+        value: Value = Const(value=None)
+        if isinstance(inner, cst.From):
+            value = self.evaluate(inner.item)
+        elif inner is not None:
+            value = self.evaluate(inner)
+        frame = self.frame
+        frame.yields.append(value)
+        frame.yield_contexts = tuple(self.contexts)
+        return Unknown()
+
+    # attributes -------------------------------------------------------------------------------------------------
+
+    def read(self, value: Value, name: str, node: cst.BaseExpression) -> Value:
+        """`value.name` where it is read, noting parameters that are read from outside."""
+        found = self.attribute(value, name)
+        if isinstance(value, Module) and name in value.parameters and self.stack:
+            self.emit(ReadWeight, self.site(node), module=value, attribute=name)
+        return found
+
+    def attribute(self, value: Value, name: str) -> Value:
+        """`value.name`."""
+        value = self.possible(value)
+        if isinstance(value, Choice):
+            return self.each_option(value, lambda option: self.attribute(option, name))
+        stored = self.stored(value, name)
+        if stored is not None:
+            return stored
+        match value:
+            case External(dotted=dotted):
+                return table.external_attribute(self, dotted, name) or self.external(f"{dotted}.{name}")
+            case ProjectModule(path=path):
+                return self.load_global(path, name) or self.child(value, name)
+            case Super(cls=cls, self_value=inner):
+                return self._super_attribute(cls, inner, name)
+            case Class():
+                found = self.class_attribute(value, name)
+                return found[1] if found is not None else self.child(value, name)
+            case Instance(cls=cls):
+                return self._instance_attribute(value, cls, name)
+            case Module():
+                return self._module_attribute(value, name)
+        known = table.value_attribute(self, value, name)
+        if known is not None:
+            return known
+        if table.has_method(value, name):
+            return Method(name=name, self_value=value, method=name, owner=value)
+        return self.child(value, name)
+
+    def _super_attribute(self, cls: Class, inner: Value, name: str) -> Value:
+        lineage = self.lineage(inner.cls) if isinstance(inner, Instance | Module) and inner.cls else [cls]
+        later = lineage[lineage.index(cls) + 1 :] if cls in lineage else self.lineage(cls)[1:]
+        for base in later:
+            if isinstance(base, Class):
+                found = self.class_attribute(base, name)
+                if found is not None and isinstance(found[1], Function):
+                    return Bound(name=name, function=found[1], self_value=inner)
+        if name in ("__init__", "forward", "__enter__", "__exit__"):
+            return self.external("builtins.object")
+        if table.has_method(inner, name):
+            return Method(name=name, self_value=inner, method=name)
+        return Unknown(name=f"super().{name}", owner=inner, key=name)
+
+    def _instance_attribute(self, value: Value, cls: Class, name: str) -> Value:
+        found = self.class_attribute(cls, name)
+        if found is None:
+            if self.is_optimizer_class(cls) and table.has_method(Optimizer(), name):
+                return Method(name=name, self_value=value, method=name)
+            return table.value_attribute(self, Unknown(name=value.name), name) or self.child(value, name)
+        return self._bind(value, found[1])
+
+    def _bind(self, value: Value, found: Value) -> Value:
+        if not isinstance(found, Function) or not isinstance(found.node, cst.FunctionDef):
+            return found
+        words = {_last_word(d.decorator) for d in found.node.decorators}
+        if "staticmethod" in words:
+            return found
+        if words & {"property", "cached_property", "abstractproperty"}:
+            return self.enter(found, Call(site=Site(self.frame.source, found.node), name=found.name), value)
+        if "classmethod" in words:
+            owner = value.cls if isinstance(value, Instance | Module) and value.cls else value
+            return Bound(name=found.name, function=found, self_value=owner)
+        return Bound(name=found.name, function=found, self_value=value)
+
+    def _module_attribute(self, value: Module, name: str) -> Value:
+        if value.wraps is not None and name in ("module", "_orig_mod", "_fsdp_wrapped_module"):
+            return value.wraps
+        if name in value.children:
+            return value.children[name]
+        if name in value.parameters:
+            return value.parameters[name]
+        if value.cls is not None:
+            found = self.class_attribute(value.cls, name)
+            if found is not None:
+                return self._bind(value, found[1])
+        if table.has_method(value, name):
+            return Method(name=name, self_value=value, method=name)
+        if value.wraps is not None:
+            return self.attribute(value.wraps, name)
+        known = table.value_attribute(self, value, name)
+        return known if known is not None else self.child(value, name)
+
+    def subscript(self, node: cst.Subscript) -> Value:
+        """`value[index]`."""
+        value = self.possible(self.evaluate(node.value))
+        if len(node.slice) != 1:
+            for element in node.slice:
+                if isinstance(element.slice, cst.Index):
+                    self.evaluate(element.slice.value)
+            return value if isinstance(value, Tensor) else self.child(value, "[,]")
+        part = node.slice[0].slice
+        if isinstance(part, cst.Slice):
+            return self.each_option(value, lambda option: self._slice(option, part))
+        index = self.evaluate(part.value)
+        return self.each_option(value, lambda option: self._item(option, index, node))
+
+    def _slice(self, value: Value, part: cst.Slice) -> Value:
+        low = self.evaluate(part.lower) if part.lower else Const(value=None)
+        high = self.evaluate(part.upper) if part.upper else Const(value=None)
+        items: list[Value] | None = None
+        if isinstance(value, Sequence) and value.exact:
+            items = value.items
+        elif isinstance(value, Module) and value.library and value.library.rpartition(".")[2] in BLOCK_CONTAINERS:
+            found, exact = self.items(value, self.site(part))
+            items = found if exact else None
+            if items is None:
+                return Sequence(items=found, exact=False)
+        if items is not None and isinstance(low, Const) and isinstance(high, Const) and part.step is None:
+            return Sequence(items=items[low.value : high.value], exact=True)
+        if isinstance(value, Tensor):
+            return value
+        if isinstance(value, Module | Unknown):
+            return Sequence(items=[self.element(value, "items") if isinstance(value, Module) else self.child(value, "[]")], exact=False)
+        return value if isinstance(value, Sequence | Params) else Unknown(inputs=(value,))
+
+    def _item(self, value: Value, index: Value, node: cst.Subscript) -> Value:
+        key = index.value if isinstance(index, Const) else None
+        if isinstance(value, Sequence) and isinstance(key, int) and value.exact and -len(value.items) <= key < len(value.items):
+            return value.items[key]
+        if isinstance(value, Sequence) and value.items and not value.exact:
+            return value.items[0] if len(value.items) == 1 else Choice(options=tuple((i, ()) for i in value.items[:6]))
+        if isinstance(value, Mapping):
+            if key in value.items:
+                return self.possible(value.items[key])
+            return value.rest[0] if len(value.rest) == 1 and not value.items else self.child(value, f"[{key!r}]")
+        if isinstance(value, Module):
+            return self._submodule(value, key)
+        known = table.value_item(self, value, index, node)
+        if known is not None:
+            return known
+        return self.child(value, f"[{key!r}]" if key is not None else f"[{index.name or '?'}]")
+
+    def _submodule(self, value: Module, key: Any) -> Value:
+        items, exact = self.items(value, Site(self.frame.source, self.frame.source.tree))
+        if exact and isinstance(key, int) and -len(items) <= key < len(items):
+            return items[key]
+        if isinstance(key, str) and key in value.children:
+            return value.children[key]
+        if len(items) == 1:
+            return items[0]
+        return self.element(value, "items")
+
+    # calls ------------------------------------------------------------------------------------------------------
+
+    def call(self, node: cst.Call) -> Value:
+        """A call."""
+        if isinstance(node.func, cst.Name) and node.func.value == "super" and self.frame.cls is not None:
+            return self._super(node)
+        if isinstance(node.func, cst.Name) and node.func.value == "isinstance" and len(node.args) == 2:
+            outcome = self.instance_test(self.evaluate(node.args[0].value), self.evaluate(node.args[1].value), node)
+            return Const(value=outcome) if isinstance(outcome, bool) else outcome
+        function = self.evaluate(node.func)
+        call = Call(site=self.site(node), name=_dotted(node.func))
+        for arg in node.args:
+            self._argument(call, arg)
+        return self.invoke(function, call)
+
+    def _super(self, node: cst.Call) -> Value:
+        frame = self.frame
+        while frame.self_value is None and frame.scope is not None:
+            frame = frame.scope
+        assert self.frame.cls is not None
+        inner = frame.self_value or next(iter(frame.names.values()), Unknown())
+        return Super(cls=self.frame.cls, self_value=inner)
+
+    def _argument(self, call: Call, arg: cst.Arg) -> None:
+        value = self.evaluate(arg.value)
+        if arg.star == "*":
+            value = self.possible(value)
+            if isinstance(value, Sequence) and value.exact:
+                call.args.extend(value.items)
+            else:
+                call.open = True
+                call.rest.append(value)
+        elif arg.star == "**":
+            merged = Mapping(born=tuple(self.guards))
+            self.merge(merged, value)
+            for key, content in merged.items.items():
+                if isinstance(key, str):
+                    call.kwargs[key] = content
+            call.open = call.open or merged.open
+            call.rest.extend(merged.rest)
+        elif arg.keyword is not None:
+            call.kwargs[arg.keyword.value] = value
+        else:
+            call.args.append(value)
+
+    def invoke(self, function: Value, call: Call) -> Value:
+        """Calls any value."""
+        function = self.possible(function)
+        match function:
+            case Choice():
+                return self.each_option(function, lambda option: self.invoke(option, call))
+            case External(dotted=dotted):
+                return self._invoke_external(dotted, call)
+            case Function():
+                return self.enter(function, call)
+            case Bound(function=inner, self_value=owner):
+                return self.enter(inner, call, owner)
+            case Method(self_value=owner, method=method):
+                call.self_value = owner
+                return table.call_method(self, owner, method, call)
+            case Partial():
+                return self._invoke_partial(function, call)
+            case Class():
+                return self._invoke_class(function, call)
+            case Module():
+                self.emit(Forward, call.site, module=function)
+                return Unknown(name="output", inputs=(function,))
+            case Instance(cls=cls):
+                found = self.class_attribute(cls, "__call__")
+                if found is not None and isinstance(found[1], Function):
+                    return self.enter(found[1], call, function)
+            case Const(value=None):
+                return Unknown()
+            case Object(cls=cls):
+                return table.call_object(self, function, call) or self._invoke_unknown(function, call)
+        return self._invoke_unknown(function, call)
+
+    def invoke_plain(self, function: Value, site: Site) -> Value:
+        """Calls a value without arguments."""
+        return self.invoke(function, Call(site=site))
+
+    def _invoke_external(self, dotted: str, call: Call) -> Value:
+        handler = table.handler(dotted)
+        if handler is not None:
+            return handler(self, call)
+        return table.call_library(self, dotted, call)
+
+    def _invoke_partial(self, function: Partial, call: Call) -> Value:
+        merged = Call(
+            site=call.site,
+            args=[*function.args, *call.args],
+            kwargs={**function.kwargs, **call.kwargs},
+            open=call.open or function.open,
+            rest=list(call.rest),
+            name=call.name,
+        )
+        return self.invoke(function.function, merged)
+
+    def _invoke_class(self, cls: Class, call: Call) -> Value:
+        if self.is_optimizer_class(cls):
+            holds = self.collect(call.first("params"), call.site)
+            if holds:
+                optimizer = self.new(Optimizer(holds=tuple(holds), cls=cls.name))
+                self.emit(BuildOptimizer, call.site, optimizer=optimizer)
+                return optimizer
+        return self.construct(cls, call)
+
+    def _invoke_unknown(self, function: Value, call: Call) -> Value:
+        known = table.call_unknown(self, function, call)
+        if known is not None:
+            return known
+        tracked = any(self._matters(v) for v in call.values())
+        if not tracked and not call.rest and all(isinstance(v, Const) for v in call.values()):
+            key = f"({', '.join(repr(v.value) for v in call.args if isinstance(v, Const))})"
+            return self.child(function, key)
+        if tracked:
+            self.hand(call, call.name)
+        return Unknown(name=call.name and f"{call.name}(...)", inputs=tuple(call.values()))
+
+    def _matters(self, value: Value) -> bool:
+        return any(
+            isinstance(p, Module | Params | Tensor | Optimizer | StateDict | Instance) or p.number in self.touched
+            for p in parts(value)
+        )
+
+    def options(self, value: Value) -> list[Option]:
+        """The values that a value can be here."""
+        value = self.possible(value)
+        here = tuple(self.guards)
+        return [Option(v, g) for v, g in options_of(value) if not exclusive(g, here)]
+
+    @contextlib.contextmanager
+    def under(self, option: Option) -> Iterator[None]:
+        """Takes what an option needs for granted for a while."""
+        depth = len(self.guards)
+        self.assume(option.guards)
+        try:
+            yield
+        finally:
+            del self.guards[depth:]
+
+    def opaque_test(self, key: tuple[Any, ...], kind: str) -> Value:
+        """A truth value of which only its identity is known."""
+        return self.opaque(key, kind)
+
+    def rank_test(self, scope: str) -> Value:
+        """The truth value of `rank == 0`."""
+        return self.rank_is(Rank(scope=scope), 0)
+
+    # what models ask for ----------------------------------------------------------------------------------------
+
+    def hand(self, call: Call, to: str) -> None:
+        """The arguments go to code that is not known."""
+        values = tuple(call.values())
+        if values:
+            self.emit(Handed, call.site, values=values, to=to)
+
+    def note_arguments(self, call: Call, name: str) -> None:
+        """Where a call cannot be followed, its arguments go to code that is not known."""
+        if any(self._matters(v) for v in call.values()):
+            self.hand(call, name)
+
+    def instance_of(self, value: Value, name: str) -> bool:
+        """True when the value's project class has a base with this dotted name."""
+        return isinstance(value, Instance | Module) and value.cls is not None and name in self.library_bases(value.cls)
+
+    def mentions_rank(self, value: Value) -> bool:
+        """True when the value was made from the rank of the process."""
+        todo, seen = [value], set()
+        while todo:
+            one = todo.pop()
+            if one.number in seen:
+                continue
+            seen.add(one.number)
+            if isinstance(one, Rank) or "rank" in one.name.lower() or "rank" in one.key.lower():
+                return True
+            todo.extend(parts(one))
+            if isinstance(one, Unknown):
+                todo.extend(one.inputs)
+            if isinstance(one, Object):
+                todo.extend([*one.args, *one.kwargs.values()])
+            if one.owner is not None:
+                todo.append(one.owner)
+        return False
+
+    def take(self, params: Params, site: Site) -> Params:
+        """Walks a parameter iterator: from here on the very objects are held."""
+        if params.taken is not None:
+            return params
+        taken = self.new(Params(name=params.name, of=params.of, named=params.named))
+        taken.taken = self.emit(TakeParameters, site, params=taken)
+        return taken
+
+    def collect(self, value: Value, site: Site) -> list[Params]:
+        """The parameters in a list, groups or an iterator; iterators are walked here."""
+        found: list[Params] = []
+        for part in parts(value):
+            if isinstance(part, Params):
+                taken = self.take(part, site)
+                if taken not in found:
+                    found.append(taken)
+            elif isinstance(part, Tensor) and part.form == "parameter" and isinstance(part.source, Params):
+                if part.source not in found:
+                    found.append(part.source)
+        return found
+
+    def items(self, value: Value, site: Site) -> tuple[list[Value], bool]:
+        """The items of an iterable, and whether these are exactly all."""
+        value = self.possible(value)
+        match value:
+            case Sequence(items=items, exact=exact):
+                return list(items), exact
+            case Mapping(items=found, rest=rest, open=more):
+                return [Const(value=key) for key in found], not (rest or more)
+            case Choice(options=options):
+                everything: list[Value] = []
+                for option, guards in options:
+                    if isinstance(option, Const):
+                        continue
+                    inner, _ = self.items(option, site)
+                    everything.extend(Choice(options=((i, guards),)) if guards else i for i in inner)
+                return everything, False
+            case Const(value=content) if isinstance(content, str | tuple | list):
+                return [Const(value=c) for c in content][:UNROLL], len(content) <= UNROLL
+        known = table.items_of(self, value, site)
+        if known is not None:
+            return known
+        return [self.child(value, "[]")], False
+
+
+def _picks_target(elt: cst.BaseExpression, target: cst.BaseAssignTargetExpression) -> bool:
+    if not isinstance(elt, cst.Name):
+        return False
+    if isinstance(target, cst.Name):
+        return elt.value == target.value
+    return isinstance(target, cst.Tuple) and any(
+        isinstance(e.value, cst.Name) and e.value.value == elt.value for e in target.elements
+    )
+
+
+def _dotted(node: cst.BaseExpression) -> str:
+    if isinstance(node, cst.Name):
+        return node.value
+    if isinstance(node, cst.Attribute):
+        inner = _dotted(node.value)
+        return f"{inner}.{node.attr.value}" if inner else node.attr.value
+    return ""
+
+
+def _last_word(node: cst.BaseExpression) -> str:
+    if isinstance(node, cst.Call):
+        node = node.func
+    return _dotted(node).rpartition(".")[2]
+
+
+def _arithmetic(left: Any, op: cst.BaseBinaryOp, right: Any) -> Value:
+    try:
+        match op:
+            case cst.Add():
+                return Const(value=left + right)
+            case cst.Subtract():
+                return Const(value=left - right)
+            case cst.Multiply():
+                if isinstance(left, int) and isinstance(right, int):
+                    return Const(value=left * right)
+            case cst.FloorDivide():
+                return Const(value=left // right)
+            case cst.Divide():
+                return Const(value=left / right)
+            case cst.Power():
+                if isinstance(left, int) and isinstance(right, int) and 0 <= right < 40 and abs(left) < 1000:
+                    return Const(value=left**right)
+            case cst.Modulo():
+                if isinstance(left, int) and isinstance(right, int):
+                    return Const(value=left % right)
+    except (TypeError, ZeroDivisionError, ValueError, OverflowError):
+        pass
+    return Unknown()

@@ -1,0 +1,545 @@
+"""Statements in order: the abstract run of one root."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import libcst as cst
+
+from fsdp_lint.source.file import Site
+from fsdp_lint.trace.events import RepointOptimizer, UseParameters
+from fsdp_lint.trace.expressions import UNROLL, Expressions
+from fsdp_lint.trace.models import table
+from fsdp_lint.trace.models.api import Call
+from fsdp_lint.trace.state import OutOfBudget
+from fsdp_lint.trace.values import (
+    Bound,
+    Choice,
+    Class,
+    Condition,
+    Const,
+    Function,
+    Guards,
+    Instance,
+    Literal,
+    Mapping,
+    Module,
+    Params,
+    Sequence,
+    Tensor,
+    Unknown,
+    Value,
+)
+
+
+class Interpreter(Expressions):
+    """The abstract machine: runs statements."""
+
+    # blocks -----------------------------------------------------------------------------------------------------
+
+    def run_body(self, body: cst.BaseSuite) -> None:
+        """Runs the statements of a block until it ends or leaves."""
+        if isinstance(body, cst.SimpleStatementSuite):
+            for small in body.body:
+                self.small(small)
+            return
+        self.run_statements(body.body)
+
+    def run_statements(self, body: Any) -> None:
+        """Runs statements until they end or leave."""
+        for statement in body:
+            if self.frame.dead:
+                return
+            self.spend()
+            if isinstance(statement, cst.SimpleStatementLine):
+                for small in statement.body:
+                    if not self.frame.dead:
+                        self.small(small)
+            else:
+                self.compound(statement)
+
+    def compound(self, node: cst.CSTNode) -> None:
+        """Runs one compound statement."""
+        match node:
+            case cst.If():
+                self.if_(node)
+            case cst.For():
+                self.for_(node)
+            case cst.While():
+                self.while_(node)
+            case cst.With():
+                self.with_(node)
+            case cst.Try() | cst.TryStar():
+                self.try_(node)
+            case cst.FunctionDef():
+                self.define_function(node)
+            case cst.ClassDef():
+                self.frame.names[node.name.value] = Class(
+                    name=node.name.value,
+                    path=self.frame.path,
+                    qualname=node.name.value,
+                    node=node,
+                    scope=None if self.frame.is_file else self.frame,
+                )
+            case cst.Match():
+                self.match_(node)
+
+    def small(self, node: cst.BaseSmallStatement) -> None:
+        """Runs one simple statement."""
+        match node:
+            case cst.Expr(value=value):
+                self.evaluate(value)
+            case cst.Assign(targets=targets, value=value):
+                result = self.evaluate(value)
+                for target in targets:
+                    self.assign(target.target, result)
+            case cst.AnnAssign(target=target, value=value) if value is not None:
+                self.assign(target, self.evaluate(value))
+            case cst.AugAssign(target=target, operator=op, value=value):
+                self.augment(target, op, self.evaluate(value), node)
+            case cst.Return(value=value):
+                result = self.evaluate(value) if value is not None else Const(value=None)
+                self.frame.results.append((result, tuple(self.guards[self.frame.base :])))
+                self.frame.dead = True
+            case cst.Raise(exc=exc):
+                if exc is not None:
+                    self.evaluate(exc)
+                self.frame.dead = True
+            case cst.Continue() | cst.Break():
+                self.frame.dead = True
+            case cst.Import() | cst.ImportFrom():
+                self.import_(node)
+            case cst.Assert(test=test):
+                outcome = self.condition(test)
+                if isinstance(outcome, Condition):
+                    self.narrow(test, True)
+            case cst.Del():
+                pass
+            case cst.Global(names=names) | cst.Nonlocal(names=names):
+                self.frame.shared |= {item.name.value for item in names}
+
+    # binding ----------------------------------------------------------------------------------------------------
+
+    def assign(self, target: cst.BaseExpression, value: Value) -> None:
+        """Binds a target to a value."""
+        match target:
+            case cst.Name(value=name):
+                if not value.name or value.name in ("f-string",):
+                    value.name = name
+                self._bind_name(name, value)
+            case cst.Attribute(value=inner, attr=attr):
+                self.assign_attribute(self.evaluate(inner), attr.value, value, target)
+            case cst.Tuple(elements=elements) | cst.List(elements=elements):
+                self.unpack(elements, value)
+            case cst.Subscript():
+                self.assign_item(target, value)
+            case cst.StarredElement(value=inner):
+                self.assign(inner, value)
+
+    def _bind_name(self, name: str, value: Value) -> None:
+        frame = self.frame
+        if name in frame.shared:
+            outer = frame.scope or self.files.get(frame.path)
+            while outer is not None and name not in outer.names and outer.scope is not None:
+                outer = outer.scope
+            if outer is not None:
+                outer.names[name] = value
+                return
+        frame.names[name] = value
+
+    def unpack(self, elements: Any, value: Value) -> None:
+        """`a, b = value`."""
+        value = self.possible(value)
+        items: list[Value] = []
+        if isinstance(value, Sequence) and value.exact:
+            items = value.items
+        if isinstance(value, Choice):
+            lengths = {len(o.items) for o, _ in value.options if isinstance(o, Sequence) and o.exact}
+            if len(lengths) == 1 and all(isinstance(o, Sequence) for o, _ in value.options):
+                for at in range(min(lengths.pop(), len(elements))):
+                    options = tuple((o.items[at], g) for o, g in value.options if isinstance(o, Sequence))
+                    self.assign(elements[at].value, Choice(options=options))
+                return
+        if any(isinstance(e, cst.StarredElement) for e in elements):
+            for element in elements:
+                self.assign(element.value, Sequence(items=items, exact=False))
+            return
+        for at, element in enumerate(elements):
+            if len(items) == len(elements):
+                self.assign(element.value, items[at])
+            else:
+                known = table.unpacked(self, value, at)
+                self.assign(element.value, known if known is not None else self.child(value, f"[{at}]"))
+
+    def assign_attribute(self, owner: Value, name: str, value: Value, target: cst.Attribute) -> None:
+        """`owner.name = value`."""
+        owner = self.possible(owner)
+        if not value.name:
+            value.name = f"{owner.name}.{name}" if owner.name else name
+        if isinstance(owner, Choice):
+            for option, _ in owner.options:
+                self.assign_attribute(option, name, value, target)
+            return
+        if isinstance(owner, Module) and owner.wraps is None:
+            self.adopt(owner, name, value)
+        if isinstance(owner, Tensor) and isinstance(owner.source, Params) and owner.form == "parameter":
+            how = {"requires_grad": "requires_grad", "data": "update", "grad": "gradient"}.get(name, "")
+            if how:
+                self.emit(UseParameters, self.site(target), params=owner.source, how=how)
+            return
+        self.store(owner, name, value)
+
+    def adopt(self, owner: Module, name: str, value: Value) -> None:
+        """A module or parameter becomes part of `owner`."""
+        if isinstance(value, Module):
+            owner.children[name] = value
+            if value.owner is None and value is not owner:
+                value.owner, value.key = owner, name
+        elif isinstance(value, Tensor) and value.form == "weight":
+            owner.parameters[name] = value
+
+    def assign_item(self, target: cst.Subscript, value: Value) -> None:
+        """`container[index] = value`."""
+        container = self.possible(self.evaluate(target.value))
+        part = target.slice[0].slice if len(target.slice) == 1 else None
+        if not isinstance(part, cst.Index):
+            return
+        index = self.evaluate(part.value)
+        if isinstance(container, Mapping):
+            if isinstance(index, Const) and isinstance(index.value, str | int):
+                self.put(container, index.value, value)
+            else:
+                container.rest.append(value)
+        elif isinstance(container, Sequence):
+            container.items.append(value)
+            container.exact = False
+        else:
+            optimizer = table.optimizer_of_groups(container)
+            if optimizer is not None:
+                self.emit(RepointOptimizer, self.site(target), optimizer=optimizer)
+            key = index.value if isinstance(index, Const) else index.name or "?"
+            self.store(container, f"[{key!r}]", value)
+
+    def augment(self, target: cst.BaseExpression, op: cst.BaseAugOp, value: Value, node: cst.CSTNode) -> None:
+        """`target += value`."""
+        old = self.evaluate(target)
+        if isinstance(old, Sequence) and isinstance(op, cst.AddAssign):
+            if isinstance(value, Params):
+                value = self.take(value, self.site(node))
+                old.items.append(value)
+            else:
+                items, exact = self.items(value, self.site(node))
+                old.items.extend(items)
+                old.exact = old.exact and exact and not self.loops
+            return
+        if isinstance(old, Mapping) and isinstance(op, cst.BitOrAssign):
+            self.merge(old, value)
+            return
+        plain: dict[type[cst.BaseAugOp], cst.BaseBinaryOp] = {
+            cst.AddAssign: cst.Add(),
+            cst.MultiplyAssign: cst.Multiply(),
+        }
+        result = self.binary(old, plain.get(type(op), cst.Subtract()), value, node)
+        if isinstance(result, Const) and self.loops:
+            result = Unknown(name=result.name)
+        self.assign(target, result)
+
+    def define_function(self, node: cst.FunctionDef) -> None:
+        """A function statement inside another body."""
+        scope = None if self.frame.is_file else self.frame
+        qualname = node.name.value if scope is None else f"{self.frame.qualname}.<locals>.{node.name.value}"
+        self.frame.names[node.name.value] = Function(
+            name=node.name.value, path=self.frame.path, qualname=qualname, node=node, scope=scope
+        )
+
+    def import_(self, node: cst.Import | cst.ImportFrom) -> None:
+        """An import statement where it is run; at the top of a file the index knows it already."""
+        if self.frame.is_file:
+            return
+        if isinstance(node, cst.Import):
+            for alias in node.names:
+                name = _import_name(alias.name)
+                if alias.asname is not None:
+                    definition = self.project.target(self.frame.path, table.import_of(name, None, 0))
+                    bound = alias.asname.name
+                else:
+                    name = name.partition(".")[0]
+                    definition = self.project.target(self.frame.path, table.import_of(name, None, 0))
+                    bound = cst.Name(name)
+                value = self.define(definition) if definition else None
+                self.assign(bound, value or Unknown())
+            return
+        if isinstance(node.names, cst.ImportStar):
+            return
+        module = _import_name(node.module) if node.module else ""
+        for alias in node.names:
+            name = _import_name(alias.name)
+            definition = self.project.target(self.frame.path, table.import_of(module, name, len(node.relative)))
+            value = self.define(definition) if definition else None
+            self.assign(alias.asname.name if alias.asname else alias.name, value or Unknown())
+
+    # compound statements ----------------------------------------------------------------------------------------
+
+    def if_(self, node: cst.If) -> None:
+        """`if` with its `elif` and `else`."""
+        outcome = self.condition(node.test)
+        if outcome is True:
+            self.run_body(node.body)
+            return
+        if outcome is False:
+            self.else_(node.orelse)
+            return
+        self.branch(
+            [
+                (outcome.true, self._arm(node.test, True, lambda: self.run_body(node.body))),
+                (outcome.false, self._arm(node.test, False, lambda: self.else_(node.orelse))),
+            ]
+        )
+
+    def _arm(self, test: cst.BaseExpression, holds: bool, body: Callable[[], None]) -> Callable[[], None]:
+        def run() -> None:
+            self.narrow(test, holds)
+            body()
+
+        return run
+
+    def else_(self, orelse: cst.If | cst.Else | None) -> None:
+        """The rest of an `if`."""
+        if isinstance(orelse, cst.If):
+            self.if_(orelse)
+        elif orelse is not None:
+            self.run_body(orelse.body)
+
+    def match_(self, node: cst.Match) -> None:
+        """`match`: exclusive arms on one subject."""
+        subject = self.evaluate(node.subject)
+        arms: list[tuple[Guards, Callable[[], None]]] = []
+        for at, case in enumerate(node.cases):
+            pattern = case.pattern
+            key: tuple[Any, ...] = ("case", subject.number, at)
+            if isinstance(pattern, cst.MatchValue):
+                wanted = self.evaluate(pattern.value)
+                if isinstance(wanted, Const):
+                    key = ("equals", subject.number, wanted.value)
+            literal = Literal(key, True, depth=len(self.stack))
+            arms.append(((literal,), lambda body=case.body: self.run_body(body)))  # type: ignore[misc]
+        arms.append(((Literal(("case", subject.number, "none"), True),), lambda: None))
+        self.branch(arms)
+
+    def for_(self, node: cst.For) -> None:
+        """`for`: the body is run for each item that is known, else once for any."""
+        iterable = self.possible(self.evaluate(node.iter))
+        items, exact = self.items(iterable, self.site(node.iter))
+        if exact and not items:
+            return
+        if len(items) > UNROLL:
+            items = items[:1]
+        self._loop(node.body, [lambda item=item: self.assign(node.target, item) for item in items])  # type: ignore[misc]
+        if node.orelse is not None:
+            self.run_body(node.orelse.body)
+
+    def while_(self, node: cst.While) -> None:
+        """`while`: the body is run once."""
+        outcome = self.condition(node.test)
+        if outcome is False:
+            return
+        guards = outcome.true if isinstance(outcome, Condition) else ()
+        self._loop(node.body, [lambda: self.assume(tuple(g for g in guards if g.kind != "other"))])
+        if node.orelse is not None:
+            self.run_body(node.orelse.body)
+
+    def _loop(self, body: cst.BaseSuite, begins: list[Callable[[], None]]) -> None:
+        self.loops.append(self.new_loop())
+        for begin in begins:
+            depth = len(self.guards)
+            results = len(self.frame.results)
+            begin()
+            self.run_body(body)
+            del self.guards[depth:]
+            returned = len(self.frame.results) > results
+            self.frame.dead = False
+            if returned and len(begins) == 1 and not self.guards[depth:]:
+                pass
+        self.loops.pop()
+
+    def with_(self, node: cst.With) -> None:
+        """`with`: contexts are entered in order, and left."""
+        depth = len(self.contexts)
+        leave: list[tuple[Value, Site]] = []
+        for item in node.items:
+            before = len(self.contexts)
+            self.last_frame = None
+            value = self.evaluate(item.item)
+            name = table.context_name(value, item.item)
+            if self.last_frame is not None and self.last_frame.yields and isinstance(item.item, cst.Call):
+                self.contexts.extend(self.last_frame.yield_contexts)
+                value = self.last_frame.yields[0]
+            del before
+            if name:
+                self.contexts.append(name)
+            entered = self._enter_context(value, self.site(item.item), leave)
+            if item.asname is not None:
+                self.assign(item.asname.name, entered)
+        self.run_body(node.body)
+        dead = self.frame.dead
+        for value, site in reversed(leave):
+            exit_method = self.attribute(value, "__exit__")
+            if isinstance(exit_method, Bound) and not dead:
+                self.invoke(exit_method, Call(site=site, args=[Const(value=None)] * 3))
+        del self.contexts[depth:]
+
+    def _enter_context(self, value: Value, site: Site, leave: list[tuple[Value, Site]]) -> Value:
+        if isinstance(value, Instance):
+            enter = self.attribute(value, "__enter__")
+            leave.append((value, site))
+            if isinstance(enter, Bound):
+                return self.invoke(enter, Call(site=site))
+        return value
+
+    def try_(self, node: cst.Try | cst.TryStar) -> None:
+        """`try`: the body, then what the handlers would do instead."""
+        frame = self.frame
+        failed = Literal(("except", id(node)), True, "handler", depth=len(self.stack))
+        fine = Literal(("except", id(node)), False, "handler", depth=len(self.stack))
+
+        def body() -> None:
+            self.run_body(node.body)
+            if node.orelse is not None and not frame.dead:
+                self.run_body(node.orelse.body)
+
+        handlers = [h for h in node.handlers if not _is_import_error(h)]
+        if handlers:
+            arms: list[tuple[Guards, Callable[[], None]]] = [((fine,), body)]
+            for handler in handlers:
+                arms.append(((failed,), lambda h=handler: self.handler(h)))  # type: ignore[misc]
+            depth = len(self.guards)
+            self.branch(arms)
+            self.guards[depth:] = [g for g in self.guards[depth:] if g.kind != "handler"]
+        else:
+            body()
+        if node.finalbody is not None:
+            dead, frame.dead = frame.dead, False
+            self.run_body(node.finalbody.body)
+            frame.dead = dead or frame.dead
+
+    def handler(self, node: cst.ExceptHandler | cst.ExceptStarHandler) -> None:
+        """An except clause."""
+        if node.name is not None:
+            self.assign(node.name.name, Unknown())
+        self.run_body(node.body)
+
+    # roots ------------------------------------------------------------------------------------------------------
+
+    def run_file(self, path: Path) -> None:
+        """Runs a script: the top level of a file."""
+        frame = self.file_frame(path)
+        if frame is None:
+            return
+        self.frames.append(frame)
+        frame.names["__name__"] = Const(value="__main__")
+        self._guarded(lambda: self.run_statements(frame.source.tree.body))
+        self.frames.pop()
+
+    def run_function(self, path: Path, qualname: str) -> None:
+        """Runs a function that nobody calls; its parameters are unknown."""
+        frame = self.file_frame(path)
+        if frame is None:
+            return
+        function = Function(name=qualname, path=path, qualname=qualname)
+        self.frames.append(frame)
+        self._guarded(lambda: self._run_given(function, None))
+        self.frames.pop()
+
+    def _run_given(self, function: Function, self_value: Value | None) -> None:
+        node = self.function_node(function)
+        if not isinstance(node, cst.FunctionDef):
+            return
+        given: dict[str, Value] = {}
+        positional = [*node.params.posonly_params, *node.params.params]
+        if self_value is not None:
+            positional = positional[1:]
+        for param in [*positional, *node.params.kwonly_params]:
+            name = param.name.value
+            given[name] = self.given(name, param)
+        call = Call(site=Site(self.frame.source, node), kwargs=given, name=function.name)
+        if isinstance(node.params.star_kwarg, cst.Param) or isinstance(node.params.star_arg, cst.Param):
+            call.open = True
+        before = len(self.trace.events)
+        self.entered.add((function.path, function.qualname))
+        result = self.enter_root(function, call, self_value)
+        if len(self.trace.events) > before and not isinstance(result, Const):
+            self.hand(Call(site=call.site, args=[result]), "return")
+
+    def given(self, name: str, param: cst.Param) -> Value:
+        """An unknown argument of a root."""
+        value = Unknown(name=name)
+        scope = table.rank_scope(name)
+        if scope is not None:
+            return scope
+        self.trace.given.add(value.number)
+        return value
+
+    def enter_root(self, function: Function, call: Call, self_value: Value | None) -> Value:
+        """Runs the body of a root, whatever it is worth."""
+        node = self.function_node(function)
+        source = self.project.source(function.path)
+        if node is None or source is None:
+            return Unknown()
+        return super().enter(function, call, self_value)
+
+    def worth_entering(self, function: Function, call: Call) -> bool:
+        """A root is always entered."""
+        return not self.stack or super().worth_entering(function, call)
+
+    def run_class(self, path: Path, name: str, methods: list[str]) -> None:
+        """Runs the life of a class that nobody makes: `__init__`, then its methods, each an entry of its own."""
+        frame = self.file_frame(path)
+        if frame is None:
+            return
+        cls = Class(name=name, path=path, qualname=name)
+        self.frames.append(frame)
+
+        def life() -> None:
+            if self.is_module_class(cls):
+                made: Value = Module(name="self", cls=cls, built=True)
+            else:
+                made = Instance(name="self", cls=cls)
+            for at, method in enumerate(["__init__", *methods]):
+                found = self.class_attribute(cls, method)
+                if found is None or not isinstance(found[1], Function):
+                    continue
+                self.entry = at
+                self._life_step(found[1], made)
+
+        self._guarded(life)
+        self.frames.pop()
+
+    def _life_step(self, function: Function, made: Value) -> None:
+        node = self.function_node(function)
+        words = {w for d in (node.decorators if isinstance(node, cst.FunctionDef) else ()) for w in table.words(d)}
+        if words & {"staticmethod", "classmethod"}:
+            return
+        self._run_given(function, made)
+
+    def _guarded(self, run: Callable[[], None]) -> None:
+        try:
+            run()
+        except OutOfBudget:
+            self.trace.finished = False
+
+
+def _import_name(node: cst.Attribute | cst.Name) -> str:
+    if isinstance(node, cst.Attribute):
+        assert isinstance(node.value, cst.Attribute | cst.Name)
+        return f"{_import_name(node.value)}.{node.attr.value}"
+    return node.value
+
+
+def _is_import_error(handler: cst.ExceptHandler | cst.ExceptStarHandler) -> bool:
+    return handler.type is not None and bool(
+        table.words(handler.type) & {"ImportError", "ModuleNotFoundError", "AttributeError"}
+    )
+
+

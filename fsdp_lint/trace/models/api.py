@@ -1,0 +1,134 @@
+"""What a model of a library call may do: the abstract machine as the tables see it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+
+from fsdp_lint.trace.events import Event
+from fsdp_lint.trace.values import Const, Guards, Mapping, Module, Params, Unknown, Value
+
+if TYPE_CHECKING:
+    from fsdp_lint.source.file import Site
+
+E = TypeVar("E", bound=Event)
+V = TypeVar("V", bound=Value)
+
+
+class Option(NamedTuple):
+    """One of the values that a value can be, and what holds then."""
+
+    value: Value
+    guards: Guards
+
+
+@dataclass(eq=False)
+class Call:
+    """One call: where, with what. `open` when `*` or `**` of something unknown was passed; `rest` are such values."""
+
+    site: Site
+    args: list[Value] = field(default_factory=list)
+    kwargs: dict[str, Value] = field(default_factory=dict)
+    open: bool = False
+    rest: list[Value] = field(default_factory=list)
+    self_value: Value = field(default_factory=Value)
+    name: str = ""
+
+    def get(self, position: int, keyword: str) -> Value | None:
+        """The argument at a position or of a keyword; None when it was not given."""
+        if keyword in self.kwargs:
+            return self.kwargs[keyword]
+        return self.args[position] if 0 <= position < len(self.args) else None
+
+    def first(self, keyword: str = "") -> Value:
+        """The first argument; something unknown when there is none."""
+        return self.get(0, keyword) or Unknown()
+
+    def values(self) -> list[Value]:
+        """All arguments."""
+        return [*self.args, *self.kwargs.values(), *self.rest]
+
+
+class Machine(Protocol):
+    """The abstract run, as the models use it."""
+
+    touched: set[int]
+    loops: list[int]
+
+    def emit(self, kind: type[E], site: Site, **fields: Any) -> E:
+        """Records an event."""
+
+    def new(self, value: V) -> V:
+        """Marks a value as born here."""
+
+    def options(self, value: Value) -> list[Option]:
+        """The values that a value can be here."""
+
+    def under(self, option: Option) -> AbstractContextManager[None]:
+        """Takes what an option needs for granted for a while."""
+
+    def invoke(self, function: Value, call: Call) -> Value:
+        """Calls any value."""
+
+    def attribute(self, value: Value, name: str) -> Value:
+        """`value.name`."""
+
+    def store(self, value: Value, key: str, content: Value) -> None:
+        """`value.key = content`."""
+
+    def child(self, value: Value, key: str) -> Value:
+        """What an unknown value has under `key`; the same each time."""
+
+    def element(self, value: Value, each: str) -> Module:
+        """One unknown module out of those that `value` yields."""
+
+    def adopt(self, owner: Module, name: str, value: Value) -> None:
+        """A module or parameter becomes part of `owner`."""
+
+    def external(self, dotted: str) -> Value:
+        """A library thing by name."""
+
+    def items(self, value: Value, site: Site) -> tuple[list[Value], bool]:
+        """The items of an iterable, and whether these are exactly all."""
+
+    def put(self, into: Mapping, key: Any, content: Value) -> None:
+        """`into[key] = content`."""
+
+    def merge(self, into: Mapping, value: Value) -> None:
+        """`into.update(value)`."""
+
+    def take(self, params: Params, site: Site) -> Params:
+        """Walks a parameter iterator: from here on the very objects are held."""
+
+    def collect(self, value: Value, site: Site) -> list[Params]:
+        """The parameters in a list, groups or an iterator; iterators are walked here."""
+
+    def hand(self, call: Call, to: str) -> None:
+        """The arguments go to code that is not known."""
+
+    def mentions_rank(self, value: Value) -> bool:
+        """True when the value was made from the rank of the process."""
+
+    def opaque_test(self, key: tuple[Any, ...], kind: str) -> Value:
+        """A truth value of which only its identity is known."""
+
+    def rank_test(self, scope: str) -> Value:
+        """The truth value of `rank == 0`."""
+
+
+Handler = Callable[[Machine, Call], Value]
+
+
+def flag(value: Value | None) -> bool | None:
+    """True or False for such a literal, else None."""
+    return value.value if isinstance(value, Const) and isinstance(value.value, bool) else None
+
+
+def constant_name(value: Value | None) -> str:
+    """The text of a literal string, else nothing."""
+    return value.value if isinstance(value, Const) and isinstance(value.value, str) else ""
+
+
+NOTHING = Const(value=None)

@@ -1,0 +1,133 @@
+"""State dicts and files: torch.save, safetensors, pickle and torch.distributed.checkpoint."""
+
+from __future__ import annotations
+
+from fsdp_lint.trace.events import Collective, Save, TakeState
+from fsdp_lint.trace.models.api import NOTHING, Call, Machine, flag
+from fsdp_lint.trace.values import Const, Object, Sequence, StateDict, Unknown, Value
+
+STATE = "torch.distributed.checkpoint.state_dict"
+DCP = "torch.distributed.checkpoint"
+
+
+def save(run: Machine, call: Call) -> Value:
+    """`torch.save(content, path)` and its like."""
+    content = call.get(0, "obj") or call.kwargs.get("tensors") or Unknown()
+    path = call.get(1, "f") or call.kwargs.get("filename") or Unknown()
+    run.emit(Save, call.site, content=content, path=path, path_by_rank=run.mentions_rank(path))
+    return NOTHING
+
+
+def options_form(options: Value | None) -> str:
+    """What kind of state dict StateDictOptions asks for."""
+    if options is None or (isinstance(options, Const) and options.value is None):
+        return "sharded"
+    if not isinstance(options, Object):
+        return "unknown"
+    full = options.kwargs.get("full_state_dict") or (options.args[0] if options.args else None)
+    offload = options.kwargs.get("cpu_offload") or (options.args[1] if len(options.args) > 1 else None)
+    if full is None or flag(full) is False:
+        return "sharded"
+    if flag(full) is None or (offload is not None and flag(offload) is None):
+        return "unknown"
+    return "full-rank0" if flag(offload) else "full"
+
+
+def _state(run: Machine, call: Call, of: Value, form: str) -> StateDict:
+    state = run.new(StateDict(name=f"{call.name}(...)", of=of, form=form))
+    run.emit(TakeState, call.site, state=state)
+    return state
+
+
+def get_model_state_dict(run: Machine, call: Call) -> Value:
+    """`get_model_state_dict(model, options=)`: a collective when a full one is asked for."""
+    model = call.first("model")
+    form = options_form(call.kwargs.get("options"))
+    run.emit(Collective, call.site, op="get_model_state_dict", on=(model,))
+    return _state(run, call, model, form)
+
+
+def get_optimizer_state_dict(run: Machine, call: Call) -> Value:
+    """`get_optimizer_state_dict(model, optimizers, options=)`."""
+    form = options_form(call.kwargs.get("options"))
+    run.emit(Collective, call.site, op="get_optimizer_state_dict", on=(call.first("model"),))
+    return _state(run, call, call.get(1, "optimizers") or Unknown(), form)
+
+
+def get_state_dict(run: Machine, call: Call) -> Value:
+    """`get_state_dict(model, optimizers, options=)`: both."""
+    form = options_form(call.kwargs.get("options"))
+    model = call.first("model")
+    run.emit(Collective, call.site, op="get_state_dict", on=(model,))
+    return Sequence(
+        items=[
+            _state(run, call, model, form),
+            _state(run, call, call.get(1, "optimizers") or Unknown(), form),
+        ]
+    )
+
+
+def set_state_dict(run: Machine, call: Call) -> Value:
+    """`set_model_state_dict` and its like: all ranks must take part."""
+    run.emit(Collective, call.site, op=call.name.rpartition(".")[2], on=tuple(call.args[:1]))
+    return Unknown()
+
+
+def dcp(run: Machine, call: Call) -> Value:
+    """`dcp.save`, `dcp.load`, `dcp.async_save`."""
+    if flag(call.kwargs.get("no_dist")) is not True:
+        run.emit(
+            Collective,
+            call.site,
+            op=f"torch.distributed.checkpoint.{call.name.rpartition('.')[2]}",
+            on=tuple(call.args[:1]),
+            group=call.kwargs.get("process_group"),
+        )
+    return Unknown()
+
+
+def optim_state_dict(run: Machine, call: Call) -> Value:
+    """FSDP1's `optim_state_dict(model, optimizer)`."""
+    run.emit(Collective, call.site, op="FSDP.optim_state_dict", on=tuple(call.args[:1]))
+    return Unknown()
+
+
+def options(run: Machine, call: Call) -> Value:
+    """StateDictOptions."""
+    return Object(cls="StateDictOptions", args=tuple(call.args), kwargs=dict(call.kwargs))
+
+
+def state_type(run: Machine, call: Call) -> Value:
+    """`FSDP.state_dict_type(model, type, ...)` as a context."""
+    return Object(cls="state_dict_type", args=tuple(call.args), kwargs=dict(call.kwargs))
+
+
+FUNCTIONS = {
+    "torch.save": save,
+    "safetensors.torch.save_file": save,
+    "pickle.dump": save,
+    f"{STATE}.get_model_state_dict": get_model_state_dict,
+    f"{STATE}.get_optimizer_state_dict": get_optimizer_state_dict,
+    f"{STATE}.get_state_dict": get_state_dict,
+    f"{STATE}.set_model_state_dict": set_state_dict,
+    f"{STATE}.set_optimizer_state_dict": set_state_dict,
+    f"{STATE}.set_state_dict": set_state_dict,
+    f"{STATE}.StateDictOptions": options,
+    **{
+        f"{DCP}{middle}.{name}": dcp
+        for middle in ("", ".state_dict_saver", ".state_dict_loader")
+        for name in ("save", "load", "async_save", "save_state_dict", "load_state_dict")
+    },
+    **{
+        f"torch.distributed.fsdp.{module}FullyShardedDataParallel.{name}": handler
+        for module in ("", "fully_sharded_data_parallel.")
+        for name, handler in (
+            ("optim_state_dict", optim_state_dict),
+            ("full_optim_state_dict", optim_state_dict),
+            ("sharded_optim_state_dict", optim_state_dict),
+            ("optim_state_dict_to_load", optim_state_dict),
+            ("state_dict_type", state_type),
+            ("set_state_dict_type", state_type),
+        )
+    },
+}

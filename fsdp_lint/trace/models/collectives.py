@@ -1,0 +1,44 @@
+"""torch.distributed: what all ranks of a group must call together."""
+
+from __future__ import annotations
+
+from fsdp_lint.trace.events import Collective
+from fsdp_lint.trace.models.api import Call, Handler, Machine
+from fsdp_lint.trace.values import Const, Unknown, Value
+
+OPERATIONS = (
+    "barrier",
+    "monitored_barrier",
+    "all_reduce",
+    "all_gather",
+    "all_gather_into_tensor",
+    "all_gather_object",
+    "reduce_scatter",
+    "reduce_scatter_tensor",
+    "reduce",
+    "broadcast",
+    "broadcast_object_list",
+    "gather",
+    "gather_object",
+    "scatter",
+    "scatter_object_list",
+    "all_to_all",
+    "all_to_all_single",
+)
+AGREEING = frozenset({"all_reduce", "all_gather", "all_gather_into_tensor", "reduce", "all_gather_object", "gather"})
+
+
+def _collective(op: str) -> Handler:
+    def handler(run: Machine, call: Call) -> Value:
+        group = call.kwargs.get("group") or (call.args[0] if op == "barrier" and call.args else None)
+        if isinstance(group, Const) and group.value is None:
+            group = None
+        run.emit(Collective, call.site, op=op, on=tuple(call.values()), group=group, plain=True)
+        return Unknown()
+
+    return handler
+
+
+FUNCTIONS = {
+    f"torch.distributed.{module}{op}": _collective(op) for op in OPERATIONS for module in ("", "distributed_c10d.")
+}

@@ -1,0 +1,167 @@
+"""Ranks, environment variables, process groups, devices and meshes."""
+
+from __future__ import annotations
+
+import re
+
+from fsdp_lint.trace.events import InitProcessGroup, MakeMesh, SetDevice, UseCuda
+from fsdp_lint.trace.models.api import NOTHING, Call, Machine, constant_name
+from fsdp_lint.trace.values import Choice, Const, Mesh, Object, Rank, Unknown, Value, WorldSize
+
+VARIABLES = {
+    "RANK": "world",
+    "SLURM_PROCID": "world",
+    "OMPI_COMM_WORLD_RANK": "world",
+    "LOCAL_RANK": "local",
+    "SLURM_LOCALID": "local",
+}
+WORLD = ("WORLD_SIZE", "SLURM_NTASKS")
+MAIN = re.compile(
+    r"^_?(is_)?((global_|world_)?(main|master|leader|chief|primary)(_process|_rank|_worker)?|global_zero|rank_?zero|rank_?0"
+    r"|world_process_zero|main_proc|rank_zero)$"
+)
+LOCAL_MAIN = re.compile(r"^_?is_local_(main|master)(_process|_rank)?$|^is_local_process_zero$")
+
+
+def rank_zero_name(name: str) -> str | None:
+    """The scope ("world", "local") that an attribute or function of this name tests for; None for other names."""
+    if LOCAL_MAIN.match(name):
+        return "local"
+    return "world" if MAIN.match(name) and name not in ("main", "_main", "master", "primary", "leader", "chief") else None
+
+
+def get_rank(run: Machine, call: Call) -> Value:
+    """`dist.get_rank(group)`."""
+    group = call.get(0, "group")
+    scope = "world" if group is None or (isinstance(group, Const) and group.value is None) else "group"
+    return Rank(name="rank", scope=scope, owner=group if scope == "group" else None)
+
+
+def local_rank(run: Machine, call: Call) -> Value:
+    """`get_node_local_rank()` and its like."""
+    return Rank(name="local_rank", scope="local")
+
+
+def world_size(run: Machine, call: Call) -> Value:
+    """`dist.get_world_size(group)`."""
+    return WorldSize(name="world_size")
+
+
+def distributed(run: Machine, call: Call) -> Value:
+    """`dist.is_initialized()`, `dist.is_available()`: true in a run that shards."""
+    return run.opaque_test(("distributed",), "single")
+
+
+def variable(name: str) -> Value:
+    """An environment variable."""
+    if name in VARIABLES:
+        return Rank(name=name.lower(), scope=VARIABLES[name])
+    if name in WORLD:
+        return WorldSize(name="world_size")
+    return Unknown(name=name)
+
+
+def getenv(run: Machine, call: Call) -> Value:
+    """`os.getenv(name)` and `os.environ.get(name)`."""
+    return _variable(run, constant_name(call.get(0, "key")))
+
+
+def _variable(run: Machine, name: str) -> Value:
+    if name in VARIABLES or name in WORLD:
+        return variable(name)
+    return run.child(run.external("os.environ"), f"[{name!r}]")
+
+
+def init_process_group(run: Machine, call: Call) -> Value:
+    """`init_process_group(backend, ..., device_id=)`."""
+    device_id = call.get(9, "device_id")
+    run.emit(
+        InitProcessGroup,
+        call.site,
+        backend=call.get(0, "backend"),
+        device_id=device_id,
+        kwargs_known=not call.open,
+    )
+    if device_id is not None:
+        run.emit(SetDevice, call.site, how="device_id")
+    return NOTHING
+
+
+def set_device(run: Machine, call: Call) -> Value:
+    """`torch.cuda.set_device(device)`."""
+    run.emit(SetDevice, call.site, how="set_device")
+    return NOTHING
+
+
+def device_context(run: Machine, call: Call) -> Value:
+    """`with torch.cuda.device(i)`."""
+    run.emit(SetDevice, call.site, how="torch.cuda.device")
+    return Unknown()
+
+
+def device(run: Machine, call: Call) -> Value:
+    """`torch.device(...)`."""
+    return Object(cls="torch.device", args=tuple(call.args), kwargs=dict(call.kwargs))
+
+
+def init_device_mesh(run: Machine, call: Call) -> Value:
+    """`init_device_mesh(device, sizes, mesh_dim_names=)`: sets the device of this process, too."""
+    mesh = run.new(
+        Mesh(
+            name="mesh",
+            device=call.first("device_type"),
+            sizes=call.get(1, "mesh_shape"),
+            names=call.kwargs.get("mesh_dim_names"),
+        )
+    )
+    run.emit(MakeMesh, call.site, mesh=mesh)
+    run.emit(SetDevice, call.site, how="init_device_mesh")
+    return mesh
+
+
+def cuda_default(run: Machine, call: Call) -> Value:
+    """`torch.set_default_device("cuda")`."""
+    if bare_cuda(call.first()):
+        run.emit(UseCuda, call.site, value=Unknown(), how='set_default_device("cuda")')
+    return NOTHING
+
+
+def bare_cuda(value: Value | None) -> bool:
+    """True for CUDA without an index: `"cuda"`, `torch.device("cuda")`, or either as one of two."""
+    if isinstance(value, Const):
+        return bool(value.value == "cuda")
+    if isinstance(value, Object) and value.cls == "torch.device":
+        return len(value.args) == 1 and not value.kwargs and bare_cuda(value.args[0])
+    if isinstance(value, Choice):
+        found = [bare_cuda(option) for option, _ in value.options]
+        plain = [bare_cuda(o) or constant_name(o) == "cpu" or _is_cpu(o) for o, _ in value.options]
+        return any(found) and all(plain)
+    return False
+
+
+def _is_cpu(value: Value) -> bool:
+    return isinstance(value, Object) and value.cls == "torch.device" and constant_name(value.args[0]) == "cpu"
+
+
+FUNCTIONS = {
+    "torch.distributed.get_rank": get_rank,
+    "torch.distributed.distributed_c10d.get_rank": get_rank,
+    "torch.distributed.get_node_local_rank": local_rank,
+    "torch.distributed.get_world_size": world_size,
+    "torch.distributed.is_initialized": distributed,
+    "torch.distributed.is_available": distributed,
+    "torch.distributed.is_torchelastic_launched": distributed,
+    "os.getenv": getenv,
+    "os.environ.get": getenv,
+    "torch.distributed.init_process_group": init_process_group,
+    "torch.distributed.device_mesh.init_device_mesh": init_device_mesh,
+    "torch.distributed.init_device_mesh": init_device_mesh,
+    "torch.distributed.device_mesh.DeviceMesh": init_device_mesh,
+    "torch.distributed.DeviceMesh": init_device_mesh,
+    "torch.cuda.set_device": set_device,
+    "torch.accelerator.set_device_index": set_device,
+    "torch.accelerator.set_device_idx": set_device,
+    "torch.cuda.device": device_context,
+    "torch.device": device,
+    "torch.set_default_device": cuda_default,
+}

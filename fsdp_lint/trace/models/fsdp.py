@@ -1,0 +1,211 @@
+"""torch.distributed.fsdp: sharding calls, wrappers and what belongs to them."""
+
+from __future__ import annotations
+
+from fsdp_lint.trace.events import (
+    Collective,
+    Freeze,
+    RegisterForward,
+    Replicate,
+    Shard,
+    ShardEach,
+    Unshard,
+)
+from fsdp_lint.trace.models.api import NOTHING, Call, Machine, constant_name
+from fsdp_lint.trace.values import Const, External, Module, Object, Sequence, Unknown, Value
+
+GENERATION_2 = (
+    "torch.distributed.fsdp.fully_shard",
+    "torch.distributed.fsdp._fully_shard.fully_shard",
+    "torch.distributed.fsdp._fully_shard._fully_shard.fully_shard",
+    "torch.distributed._composable.fsdp.fully_shard",
+    "torch.distributed._composable.fsdp.fully_shard.fully_shard",
+)
+GENERATION_1 = (
+    "torch.distributed.fsdp.FullyShardedDataParallel",
+    "torch.distributed.fsdp.fully_sharded_data_parallel.FullyShardedDataParallel",
+)
+WRAPPERS = (
+    "torch.nn.parallel.DistributedDataParallel",
+    "torch.nn.parallel.distributed.DistributedDataParallel",
+)
+REPLICATE = ("torch.distributed._composable.replicate.replicate", "torch.distributed._composable.replicate")
+PASS_THROUGH = (
+    "torch.compile",
+    "torch.distributed.algorithms._checkpoint.checkpoint_wrapper.checkpoint_wrapper",
+    "torch.distributed.algorithms._checkpoint.checkpoint_wrapper.ptd_checkpoint_wrapper",
+    "torch.distributed.tensor.parallel.parallelize_module",
+    "torch.nn.SyncBatchNorm.convert_sync_batchnorm",
+    "torch.jit.script",
+)
+OBJECTS = (
+    "MixedPrecisionPolicy",
+    "CPUOffloadPolicy",
+    "OffloadPolicy",
+    "CPUOffload",
+    "MixedPrecision",
+    "FullStateDictConfig",
+    "ShardedStateDictConfig",
+    "LocalStateDictConfig",
+    "FullOptimStateDictConfig",
+)
+POLICIES = (
+    "ModuleWrapPolicy",
+    "CustomPolicy",
+    "size_based_auto_wrap_policy",
+    "transformer_auto_wrap_policy",
+    "always_wrap_policy",
+    "lambda_auto_wrap_policy",
+)
+
+
+def fully_shard(run: Machine, call: Call) -> Value:
+    """FSDP2: in place; gives the module back."""
+    module = call.first("module")
+    kwargs = dict(call.kwargs)
+    kwargs.pop("module", None)
+    for option in run.options(module):
+        with run.under(option):
+            _shard2(run, call, option.value, kwargs)
+    return module
+
+
+def _shard2(run: Machine, call: Call, module: Value, kwargs: dict[str, Value]) -> None:
+    if isinstance(module, Const | External):
+        return
+    group: tuple[Value, ...] = ()
+    if isinstance(module, Sequence):
+        group = tuple(item for item in module.items if not isinstance(item, Const))
+        if not group:
+            return
+        module = group[0]
+    run.emit(
+        Shard,
+        call.site,
+        module=module,
+        generation=2,
+        kwargs=kwargs,
+        kwargs_known=not call.open,
+        result=module,
+        group=group,
+    )
+
+
+def fsdp1(run: Machine, call: Call) -> Value:
+    """FSDP1: a wrapper around the module."""
+    module = call.first("module")
+    if isinstance(module, Const):
+        return Unknown()
+    kwargs = dict(call.kwargs)
+    kwargs.pop("module", None)
+    for at, name in enumerate(("module", "process_group", "sharding_strategy", "cpu_offload", "auto_wrap_policy")):
+        if at and at < len(call.args):
+            kwargs.setdefault(name, call.args[at])
+    wrapper = run.new(
+        Module(name=module.name, library="FullyShardedDataParallel", wraps=module, owner=module.owner, built=True)
+    )
+    run.emit(
+        Shard,
+        call.site,
+        module=module,
+        generation=1,
+        kwargs=kwargs,
+        kwargs_known=not call.open,
+        result=wrapper,
+    )
+    return wrapper
+
+
+def ddp(run: Machine, call: Call) -> Value:
+    """DistributedDataParallel."""
+    module = call.first("module")
+    run.emit(Replicate, call.site, module=module)
+    return run.new(
+        Module(name=module.name, library="DistributedDataParallel", wraps=module, owner=module.owner, built=True)
+    )
+
+
+def replicate(run: Machine, call: Call) -> Value:
+    """The composable replicate."""
+    run.emit(Replicate, call.site, module=call.first("module"))
+    return call.first("module")
+
+
+def same(run: Machine, call: Call) -> Value:
+    """Calls that give back the module, perhaps wrapped, with its parameters unchanged."""
+    return call.args[0] if call.args else Unknown()
+
+
+def register_forward(run: Machine, call: Call) -> Value:
+    """`register_fsdp_forward_method(module, name)`."""
+    run.emit(RegisterForward, call.site, module=call.first("module"), method=constant_name(call.get(1, "method_name")))
+    return NOTHING
+
+
+def summon(run: Machine, call: Call) -> Value:
+    """`FSDP.summon_full_params(module)`."""
+    run.emit(Collective, call.site, op="summon_full_params", on=(call.first("module"),))
+    run.emit(Unshard, call.site, module=call.first("module"))
+    return Object(cls="summon_full_params")
+
+
+def unshard(run: Machine, call: Call) -> Value:
+    """`module.unshard()`."""
+    run.emit(Collective, call.site, op="unshard", on=(call.self_value,))
+    run.emit(Unshard, call.site, module=call.self_value)
+    return Unknown()
+
+
+def apply(run: Machine, call: Call) -> Value:
+    """`module.apply(fn)`: fn is called with every module; with fully_shard each becomes a unit."""
+    function = call.first("fn")
+    if isinstance(function, External) and function.dotted in GENERATION_2:
+        run.emit(ShardEach, call.site, module=call.self_value)
+    elif not isinstance(function, External):
+        element = run.element(call.self_value, "modules")
+        run.invoke(function, Call(site=call.site, args=[element], name="apply"))
+    return call.self_value
+
+
+def requires_grad(run: Machine, call: Call) -> Value:
+    """`module.requires_grad_(flag)`."""
+    argument = call.get(0, "requires_grad")
+    if isinstance(argument, Const) and argument.value is False:
+        run.emit(Freeze, call.site, module=call.self_value)
+    return call.self_value
+
+
+def clip_method(run: Machine, call: Call) -> Value:
+    """FSDP1's `model.clip_grad_norm_()`."""
+    run.emit(Collective, call.site, op="clip_grad_norm_", on=(call.self_value,))
+    return Unknown()
+
+
+def context_class(name: str) -> str:
+    """The public names under torch.distributed.fsdp for a class."""
+    return f"torch.distributed.fsdp.{name}"
+
+
+FUNCTIONS = {
+    **dict.fromkeys(GENERATION_2, fully_shard),
+    **dict.fromkeys(GENERATION_1, fsdp1),
+    **dict.fromkeys(WRAPPERS, ddp),
+    **dict.fromkeys(REPLICATE, replicate),
+    **dict.fromkeys(PASS_THROUGH, same),
+    "torch.distributed.fsdp.register_fsdp_forward_method": register_forward,
+    "torch.distributed._composable.fsdp.register_fsdp_forward_method": register_forward,
+    **{f"{name}.summon_full_params": summon for name in GENERATION_1},
+}
+METHODS = {
+    "apply": apply,
+    "requires_grad_": requires_grad,
+    "unshard": unshard,
+    "clip_grad_norm_": clip_method,
+}
+WORDS = (
+    "fully_shard",
+    "FullyShardedDataParallel",
+    "_composable",
+    "FSDPModule",
+    "CPUOffloadPolicy",
+)

@@ -1,0 +1,71 @@
+"""Optimizers: torch's, other libraries', and those made by a name."""
+
+from __future__ import annotations
+
+import re
+
+from fsdp_lint.trace.events import BuildOptimizer, RepointOptimizer, Step, TakeState
+from fsdp_lint.trace.models.api import NOTHING, Call, Machine
+from fsdp_lint.trace.values import Optimizer, StateDict, Unknown, Value
+
+NAME = re.compile(
+    r"(optimi[sz]er|optim$|optim_|adam|sgd|muon|lion|adafactor|adagrad|lamb\b|lars\b|shampoo|sophia|rmsprop|rprop|lbfgs|soap)",
+    re.IGNORECASE,
+)
+NOT_OPTIMIZERS = re.compile(r"(scheduler|zero_grad|state|clip|wrap|prepare|param_groups?|group|count|log|norm)", re.IGNORECASE)
+
+
+def build(run: Machine, name: str, call: Call) -> Value | None:
+    """An optimizer from a call that gets parameters first; None when it gets none."""
+    first = call.get(0, "params")
+    if first is None:
+        first = call.kwargs.get("parameters") or call.kwargs.get("model_params")
+    if first is None:
+        return None
+    holds = run.collect(first, call.site)
+    optimizer = run.new(Optimizer(holds=tuple(holds), cls=name))
+    run.emit(BuildOptimizer, call.site, optimizer=optimizer)
+    return optimizer
+
+
+def is_optimizer_name(name: str) -> bool:
+    """True for names of things that build optimizers."""
+    last = name.rpartition(".")[2]
+    return bool(NAME.search(last)) and not NOT_OPTIMIZERS.search(last)
+
+
+def step(run: Machine, call: Call) -> Value:
+    """`optimizer.step()`."""
+    if isinstance(call.self_value, Optimizer):
+        run.emit(Step, call.site, optimizer=call.self_value)
+    return NOTHING
+
+
+def state_dict(run: Machine, call: Call) -> Value:
+    """`optimizer.state_dict()`."""
+    state = run.new(StateDict(name=f"{call.self_value.name}.state_dict()", of=call.self_value, form="raw"))
+    run.emit(TakeState, call.site, state=state)
+    return state
+
+
+def repoint(run: Machine, call: Call) -> Value:
+    """`optimizer.add_param_group(group)`."""
+    if isinstance(call.self_value, Optimizer):
+        run.emit(RepointOptimizer, call.site, optimizer=call.self_value)
+    return NOTHING
+
+
+def nothing(run: Machine, call: Call) -> Value:
+    """Methods that change nothing that rules speak of."""
+    return Unknown()
+
+
+METHODS = {
+    "step": step,
+    "state_dict": state_dict,
+    "add_param_group": repoint,
+    "zero_grad": nothing,
+    "load_state_dict": nothing,
+    "register_step_post_hook": nothing,
+    "register_step_pre_hook": nothing,
+}

@@ -1,0 +1,367 @@
+"""Python's own functions and containers, as far as FSDP values go through them."""
+
+from __future__ import annotations
+
+from fsdp_lint.trace.models.api import NOTHING, Call, Handler, Machine, constant_name
+from fsdp_lint.trace.models.tensors import combine, read_number
+from fsdp_lint.trace.values import (
+    Condition,
+    Const,
+    Mapping,
+    Module,
+    Params,
+    Partial,
+    Rank,
+    Sequence,
+    StateDict,
+    Tensor,
+    Unknown,
+    Value,
+    WorldSize,
+    parts,
+)
+
+
+def range_(run: Machine, call: Call) -> Value:
+    """`range(...)`: one number that stands for all."""
+    times = call.args[0] if len(call.args) == 1 else Unknown()
+    return Sequence(items=[Unknown(name="i")], exact=False, times=times)
+
+
+def listed(run: Machine, call: Call) -> Value:
+    """`list`, `tuple`, `set`, `sorted`, `reversed`, `dict` of an iterable."""
+    if not call.args:
+        return run.new(Sequence())
+    value = call.args[0]
+    if isinstance(value, Params):
+        return run.take(value, call.site)
+    if isinstance(value, Mapping | StateDict | Tensor):
+        return value
+    if isinstance(value, Module | Sequence):
+        items, exact = run.items(value, call.site)
+        return run.new(Sequence(items=items, exact=exact, times=getattr(value, "times", None)))
+    items, exact = run.items(value, call.site)
+    return run.new(Sequence(items=items, exact=exact))
+
+
+def reversed_(run: Machine, call: Call) -> Value:
+    """`reversed(...)`."""
+    made = listed(run, call)
+    if isinstance(made, Sequence):
+        made.items.reverse()
+    return made
+
+
+def dict_(run: Machine, call: Call) -> Value:
+    """`dict(...)`."""
+    if call.args and isinstance(call.args[0], Params):
+        return run.take(call.args[0], call.site)
+    if call.args and isinstance(call.args[0], StateDict) and not call.kwargs:
+        return call.args[0]
+    made = run.new(Mapping())
+    for value in call.args:
+        run.merge(made, value)
+    for key, content in call.kwargs.items():
+        made.items[key] = content
+    made.open = made.open or call.open
+    made.rest.extend(call.rest)
+    return made
+
+
+def enumerate_(run: Machine, call: Call) -> Value:
+    """`enumerate(...)`."""
+    items, exact = run.items(call.first(), call.site)
+    pairs: list[Value] = []
+    for at, item in enumerate(items):
+        number: Value = Const(value=at) if exact else Unknown(name="i")
+        pairs.append(Sequence(items=[number, item]))
+    return Sequence(items=pairs, exact=exact)
+
+
+def zip_(run: Machine, call: Call) -> Value:
+    """`zip(...)`."""
+    columns = [run.items(value, call.site) for value in call.args]
+    if columns and all(exact for _, exact in columns):
+        return Sequence(items=[Sequence(items=list(row)) for row in zip(*(c for c, _ in columns), strict=False)])
+    return Sequence(items=[Sequence(items=[c[0] if c else Unknown() for c, _ in columns])], exact=False)
+
+
+def map_(run: Machine, call: Call) -> Value:
+    """`map(function, iterable)`."""
+    items, exact = run.items(call.get(1, "") or Unknown(), call.site)
+    return Sequence(
+        items=[run.invoke(call.args[0], Call(site=call.site, args=[item], name="map")) for item in items],
+        exact=exact,
+    )
+
+
+def filter_(run: Machine, call: Call) -> Value:
+    """`filter(function, iterable)`: an iterator over parameters stays un-walked."""
+    value = call.get(1, "") or Unknown()
+    if isinstance(value, Params):
+        return value
+    items, _ = run.items(value, call.site)
+    return Sequence(items=items, exact=False)
+
+
+def chain(run: Machine, call: Call) -> Value:
+    """`itertools.chain(...)`."""
+    lazy = [v for v in call.args if isinstance(v, Params)]
+    if lazy and len(lazy) == len(call.args) and all(v.taken is None for v in lazy):
+        return Params(name=lazy[0].name, of=tuple(m for v in lazy for m in v.of))
+    return Sequence(items=list(call.args), exact=False)
+
+
+def number(run: Machine, call: Call) -> Value:
+    """`int`, `float`, `bool` of something."""
+    value = call.first()
+    if isinstance(value, Tensor):
+        return read_number(run, value, call.site, f"{call.name}()")
+    if isinstance(value, Rank | WorldSize | Condition):
+        return value
+    if isinstance(value, Const) and isinstance(value.value, int | float):
+        return value
+    return value if type(value) is Unknown else Unknown(inputs=(value,))
+
+
+def aggregate(run: Machine, call: Call) -> Value:
+    """`sum`, `max`, `min` of tensors."""
+    tensors = [p for v in call.values() for p in parts(v) if isinstance(p, Tensor)]
+    if tensors:
+        return combine(run, tensors, None)
+    return Unknown(inputs=tuple(call.values()))
+
+
+def any_(run: Machine, call: Call) -> Value:
+    """`any`, `all`."""
+    return Unknown(inputs=tuple(call.values()))
+
+
+def getattr_(run: Machine, call: Call) -> Value:
+    """`getattr(value, name, default)`."""
+    name = constant_name(call.get(1, ""))
+    owner = call.first()
+    if name:
+        return run.attribute(owner, name)
+    return run.child(owner, f"[{(call.get(1, '') or Unknown()).name or '?'}]")
+
+
+def setattr_(run: Machine, call: Call) -> Value:
+    """`setattr(value, name, content)`."""
+    name, content = constant_name(call.get(1, "")), call.get(2, "")
+    if name and content is not None:
+        run.store(call.first(), name, content)
+    return NOTHING
+
+
+def next_(run: Machine, call: Call) -> Value:
+    """`next(iterator)`."""
+    value = call.first()
+    if isinstance(value, Params):
+        return Tensor(name="parameter", source=run.take(value, call.site), form="parameter")
+    items, _ = run.items(value, call.site)
+    return items[0] if items else Unknown()
+
+
+def first(run: Machine, call: Call) -> Value:
+    """Functions that give their argument back."""
+    return call.first()
+
+
+def text(run: Machine, call: Call) -> Value:
+    """Functions whose result is made from their arguments and whose effects do not matter."""
+    return Unknown(name=call.name and f"{call.name}(...)", inputs=tuple(call.values()))
+
+
+def partial(run: Machine, call: Call) -> Value:
+    """`functools.partial(function, ...)`."""
+    if not call.args:
+        return Unknown()
+    return Partial(
+        function=call.args[0],
+        args=tuple(call.args[1:]),
+        kwargs=dict(call.kwargs),
+        open=call.open,
+    )
+
+
+def vars_(run: Machine, call: Call) -> Value:
+    """`hasattr`, `callable` ...: a test of which only its identity is known."""
+    owner = call.first()
+    name = constant_name(call.get(1, ""))
+    return run.opaque_test((call.name, owner.number, name), "other")
+
+
+def append(run: Machine, call: Call) -> Value:
+    """`list.append(item)`."""
+    owner = call.self_value
+    if isinstance(owner, Sequence):
+        owner.items.append(call.first())
+        if run.loops != list(owner.loops):
+            owner.exact = False
+    return NOTHING
+
+
+def insert(run: Machine, call: Call) -> Value:
+    """`list.insert(at, item)`."""
+    owner = call.self_value
+    item = call.get(1, "")
+    if isinstance(owner, Sequence) and item is not None:
+        owner.items.append(item)
+        owner.exact = False
+    return NOTHING
+
+
+def extend(run: Machine, call: Call) -> Value:
+    """`list.extend(items)`."""
+    owner = call.self_value
+    value = call.first()
+    if isinstance(owner, Sequence):
+        if isinstance(value, Params):
+            owner.items.append(run.take(value, call.site))
+            owner.exact = False
+        else:
+            items, exact = run.items(value, call.site)
+            owner.items.extend(items)
+            owner.exact = owner.exact and exact and run.loops == list(owner.loops)
+    return NOTHING
+
+
+def clear(run: Machine, call: Call) -> Value:
+    """`list.clear()`."""
+    if isinstance(call.self_value, Sequence):
+        call.self_value.items.clear()
+    return NOTHING
+
+
+def dict_get(run: Machine, call: Call) -> Value:
+    """`dict.get(key, default)` and `pop`."""
+    owner = call.self_value
+    key = call.first()
+    if isinstance(owner, Mapping) and isinstance(key, Const):
+        if key.value in owner.items:
+            found = owner.items[key.value]
+            if call.name.endswith("pop"):
+                del owner.items[key.value]
+            return found
+        if not owner.open and not owner.rest:
+            return call.get(1, "default") or NOTHING
+    return run.child(owner, f"[{key.name or getattr(key, 'value', '?')!r}]")
+
+
+def dict_update(run: Machine, call: Call) -> Value:
+    """`dict.update(...)`."""
+    if isinstance(call.self_value, Mapping):
+        for value in call.args:
+            run.merge(call.self_value, value)
+        for key, content in call.kwargs.items():
+            run.put(call.self_value, key, content)
+        call.self_value.open = call.self_value.open or call.open
+    return NOTHING
+
+
+def dict_setdefault(run: Machine, call: Call) -> Value:
+    """`dict.setdefault(key, value)`."""
+    owner, key = call.self_value, call.first()
+    content = call.get(1, "default") or NOTHING
+    if isinstance(owner, Mapping) and isinstance(key, Const):
+        if key.value not in owner.items:
+            run.put(owner, key.value, content)
+        return owner.items[key.value]
+    return Unknown()
+
+
+def dict_values(run: Machine, call: Call) -> Value:
+    """`dict.values()`."""
+    owner = call.self_value
+    if isinstance(owner, Mapping):
+        return Sequence(items=[*owner.items.values(), *owner.rest], exact=not (owner.rest or owner.open))
+    return Unknown()
+
+
+def dict_items(run: Machine, call: Call) -> Value:
+    """`dict.items()`."""
+    owner = call.self_value
+    if isinstance(owner, Mapping):
+        pairs: list[Value] = [Sequence(items=[Const(value=k), v]) for k, v in owner.items.items()]
+        pairs += [Sequence(items=[Unknown(name="key"), v]) for v in owner.rest]
+        return Sequence(items=pairs, exact=not (owner.rest or owner.open))
+    return Unknown()
+
+
+def copied(run: Machine, call: Call) -> Value:
+    """`dict.copy()`."""
+    owner = call.self_value
+    if isinstance(owner, Mapping):
+        return Mapping(items=dict(owner.items), rest=list(owner.rest), open=owner.open, born=owner.born)
+    if isinstance(owner, Sequence):
+        return Sequence(items=list(owner.items), exact=owner.exact)
+    return owner
+
+
+def shallow_copy(run: Machine, call: Call) -> Value:
+    """`copy.copy(x)`, and `copy.deepcopy(x)` of something that is no module."""
+    call.self_value = call.first()
+    if isinstance(call.self_value, Module):
+        made = run.new(Module(name=call.self_value.name, cls=call.self_value.cls, library=call.self_value.library))
+        made.built = call.self_value.built
+        for name, child in call.self_value.children.items():
+            copy = Module(name=child.name, cls=child.cls, library=child.library, count=child.count, owner=made)
+            made.children[name] = copy
+        return made
+    if isinstance(call.self_value, Mapping | Sequence):
+        return copied(run, call)
+    return Unknown(inputs=(call.self_value,))
+
+
+_SAME: dict[str, Handler] = dict.fromkeys(("builtins.iter", "builtins.id"), first)
+FUNCTIONS = {
+    "builtins.range": range_,
+    **dict.fromkeys(("builtins.list", "builtins.tuple", "builtins.set", "builtins.sorted", "builtins.frozenset"), listed),
+    "builtins.reversed": reversed_,
+    "builtins.dict": dict_,
+    "collections.OrderedDict": dict_,
+    "builtins.enumerate": enumerate_,
+    "builtins.zip": zip_,
+    "builtins.map": map_,
+    "builtins.filter": filter_,
+    "itertools.chain": chain,
+    **dict.fromkeys(("builtins.int", "builtins.float", "builtins.bool"), number),
+    **dict.fromkeys(("builtins.sum", "builtins.max", "builtins.min", "builtins.abs"), aggregate),
+    **dict.fromkeys(("builtins.any", "builtins.all"), any_),
+    "builtins.getattr": getattr_,
+    "builtins.setattr": setattr_,
+    "builtins.next": next_,
+    **_SAME,
+    **dict.fromkeys(
+        (
+            "builtins.print",
+            "builtins.len",
+            "builtins.str",
+            "builtins.repr",
+            "builtins.type",
+            "builtins.open",
+            "builtins.format",
+            "builtins.round",
+            "builtins.vars",
+            "builtins.object",
+            "os.path.join",
+            "pathlib.Path",
+        ),
+        text,
+    ),
+    **dict.fromkeys(("builtins.hasattr", "builtins.callable", "builtins.issubclass"), vars_),
+    "functools.partial": partial,
+    "copy.deepcopy": shallow_copy,
+    "copy.copy": shallow_copy,
+}
+SEQUENCE_METHODS = {"append": append, "add": append, "insert": insert, "extend": extend, "clear": clear, "copy": copied}
+MAPPING_METHODS = {
+    "get": dict_get,
+    "pop": dict_get,
+    "update": dict_update,
+    "setdefault": dict_setdefault,
+    "values": dict_values,
+    "items": dict_items,
+    "copy": copied,
+}

@@ -1,0 +1,340 @@
+"""All models in one place: what a library call, method or attribute means."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import libcst as cst
+
+from fsdp_lint.project.index import Import
+from fsdp_lint.source.file import Site
+from fsdp_lint.trace.events import Collective, Forward, Handed, UseCuda
+from fsdp_lint.trace.models import checkpoint, collectives, environment, frameworks, fsdp, modules, optim, python, tensors
+from fsdp_lint.trace.models.api import Call, Handler, Machine
+from fsdp_lint.trace.values import (
+    Condition,
+    Const,
+    External,
+    Instance,
+    Mapping,
+    Mesh,
+    Module,
+    Object,
+    Optimizer,
+    Params,
+    Rank,
+    Sequence,
+    StateDict,
+    Tensor,
+    Unknown,
+    Value,
+    parts,
+)
+
+MISSING = "<missing>"
+
+FUNCTIONS: dict[str, Handler] = {
+    **fsdp.FUNCTIONS,
+    **modules.FUNCTIONS,
+    **environment.FUNCTIONS,
+    **checkpoint.FUNCTIONS,
+    **collectives.FUNCTIONS,
+    **tensors.FUNCTIONS,
+    **python.FUNCTIONS,
+}
+MODULE_METHODS: dict[str, Handler] = {**modules.METHODS, **fsdp.METHODS}
+UNKNOWN_METHODS: dict[str, Handler] = {
+    **{name: modules.METHODS[name] for name in modules.UNKNOWN_METHODS},
+    **fsdp.METHODS,
+}
+# Methods of accelerate's and Fabric's objects, known by name.
+GATHERING = {"get_state_dict": modules.save_method, "save_state": modules.save_method}
+
+
+def known(dotted: str) -> bool:
+    """True when the table has something to say of a library name."""
+    return dotted in FUNCTIONS
+
+
+def handler(dotted: str) -> Handler | None:
+    """The model of a library call."""
+    return FUNCTIONS.get(dotted)
+
+
+def import_of(module: str, attribute: str | None, level: int) -> Import:
+    """An import as the project resolves it."""
+    return Import(module, attribute, level)
+
+
+def words(node: cst.CSTNode) -> set[str]:
+    """All names in an expression."""
+    if isinstance(node, cst.Name):
+        return {node.value}
+    return {word for child in node.children for word in words(child)}
+
+
+def rank_scope(name: str) -> Value | None:
+    """A rank, for a parameter that is named like one."""
+    scope = {"rank": "world", "global_rank": "world", "world_rank": "world", "local_rank": "local"}.get(name)
+    if scope is not None:
+        return Rank(name=name, scope=scope)
+    return None
+
+
+# attributes -----------------------------------------------------------------------------------------------------
+
+
+def external_attribute(run: Machine, dotted: str, name: str) -> Value | None:
+    """An attribute of a library thing; None for an ordinary one."""
+    if dotted == "os.environ":
+        return run.external(f"os.environ.{name}")
+    return None
+
+
+def value_attribute(run: Machine, value: Value, name: str) -> Value | None:
+    """An attribute that is known for its value's kind or by its name; None for others."""
+    if isinstance(value, Tensor):
+        return tensors.attribute(run, value, name)
+    if isinstance(value, Object) and name in value.kwargs:
+        return value.kwargs[name]
+    if isinstance(value, Unknown | Instance | Module | Object):
+        scope = environment.rank_zero_name(name)
+        if scope is not None:
+            return run.rank_test(scope)
+        if name in ("num_processes", "world_size"):
+            return environment.world_size(run, _no_call())
+    return None
+
+
+def _no_call() -> Call:
+    return Call(site=None)  # type: ignore[arg-type]
+
+
+def value_item(run: Machine, value: Value, index: Value, node: cst.Subscript) -> Value | None:
+    """An item that is known for its container's kind; None for others."""
+    if isinstance(value, External) and value.dotted == "os.environ" and isinstance(index, Const):
+        return environment._variable(run, str(index.value))
+    if isinstance(value, Params):
+        return Tensor(name=f"{value.name}[...]", source=value, form="parameter", loops=value.loops)
+    if isinstance(value, StateDict):
+        return Tensor(name=f"{value.name}[...]", source=value, form="entry")
+    if isinstance(value, Tensor):
+        return tensors.derived(run, value, "shard" if value.form in tensors.SHARDED else value.form)
+    return None
+
+
+def has_method(value: Value, name: str) -> bool:
+    """True when the method of such a value has a model."""
+    match value:
+        case Module():
+            return name in MODULE_METHODS
+        case Optimizer():
+            return name in optim.METHODS
+        case Sequence():
+            return name in python.SEQUENCE_METHODS
+        case Mapping():
+            return name in python.MAPPING_METHODS
+        case Tensor() | StateDict() | Params():
+            return True
+        case Mesh():
+            return name in ("get_rank", "get_local_rank", "size", "get_group", "get_coordinate")
+        case Unknown():
+            return name in UNKNOWN_METHODS or name in ("full_tensor", "backward", "item", *GATHERING)
+    return False
+
+
+def call_method(run: Machine, value: Value, name: str, call: Call) -> Value:
+    """Calls a method that has a model."""
+    match value:
+        case Tensor():
+            return tensors.method(run, value, name, call)
+        case Optimizer():
+            return optim.METHODS[name](run, call)
+        case Sequence():
+            return python.SEQUENCE_METHODS[name](run, call)
+        case Mapping():
+            return python.MAPPING_METHODS[name](run, call)
+        case StateDict():
+            return _state_method(run, value, name)
+        case Params():
+            return _params_method(run, value, name, call)
+        case Mesh():
+            return Rank(name="rank", scope="group", owner=value) if "rank" in name else Unknown(name=name)
+        case Unknown():
+            return _unknown_method(run, value, name, call)
+    return MODULE_METHODS[name](run, call) if name in MODULE_METHODS else Unknown()
+
+
+def _unknown_method(run: Machine, value: Unknown, name: str, call: Call) -> Value:
+    known_tensor = tensors.unknown_method(run, value, name, call)
+    if known_tensor is not None:
+        return known_tensor
+    if name in GATHERING:
+        return GATHERING[name](run, call)
+    if name in UNKNOWN_METHODS:
+        return UNKNOWN_METHODS[name](run, call)
+    return run.child(value, f"{name}()")
+
+
+def _state_method(run: Machine, state: StateDict, name: str) -> Value:
+    entry = Tensor(name=f"{state.name}[...]", source=state, form="entry")
+    if name == "items":
+        return Sequence(items=[Sequence(items=[Unknown(name="key"), entry])], exact=False)
+    if name in ("values",):
+        return Sequence(items=[entry], exact=False)
+    if name in ("pop", "get"):
+        return entry
+    if name == "copy":
+        return state
+    return Unknown()
+
+
+def _params_method(run: Machine, params: Params, name: str, call: Call) -> Value:
+    taken = run.take(params, call.site)
+    element = Tensor(name="parameter", source=taken, form="parameter", loops=tuple(run.loops))
+    if name == "items":
+        return Sequence(items=[Sequence(items=[Unknown(name="name"), element])], exact=False)
+    if name == "values":
+        return Sequence(items=[element], exact=False)
+    if name in ("pop", "get"):
+        return element
+    return Unknown()
+
+
+def items_of(run: Machine, value: Value, site: Site) -> tuple[list[Value], bool] | None:
+    """What iterating gives, for the kinds that are known; None for others."""
+    match value:
+        case Params():
+            taken = run.take(value, site)
+            element: Value = Tensor(
+                name="parameter", source=taken, form="parameter", loops=tuple(run.loops) or (-1,)
+            )
+            if value.named:
+                element = Sequence(items=[Unknown(name="name"), element])
+            return [element], False
+        case Module():
+            return modules.members(run, value)
+        case StateDict():
+            return [Unknown(name="key")], False
+        case Tensor():
+            return [tensors.derived(run, value, value.form)], False
+    return None
+
+
+def unpacked(run: Machine, value: Value, at: int) -> Value | None:
+    """One of the values of an unpacked one, for the kinds that are known; None for others."""
+    if isinstance(value, Tensor):
+        return tensors.derived(run, value, value.form)
+    return None
+
+
+def optimizer_of_groups(value: Value) -> Optimizer | None:
+    """The optimizer whose param_groups `value` is, or is part of."""
+    keys = []
+    for one in value.line():
+        if isinstance(one, Optimizer):
+            return one if "param_groups" in keys else None
+        keys.append(one.key)
+    return None
+
+
+# calls ----------------------------------------------------------------------------------------------------------
+
+
+def call_library(run: Machine, dotted: str, call: Call) -> Value:
+    """A call to a library function or class without a model of its own."""
+    head, _, last = dotted.rpartition(".")
+    if environment.rank_zero_name(last):
+        return run.rank_test(environment.rank_zero_name(last) or "world")
+    if last in ("get_rank", "global_rank", "get_global_rank"):
+        return environment.get_rank(run, call)
+    if last in ("get_local_rank", "local_rank"):
+        return environment.local_rank(run, call)
+    if last in ("get_world_size", "world_size"):
+        return environment.world_size(run, call)
+    if dotted.startswith("torch.optim.lr_scheduler.") or dotted.startswith("torch.optim.swa_utils."):
+        return Object(cls=dotted, args=tuple(call.args), kwargs=dict(call.kwargs))
+    if dotted.startswith("torch.optim.") or optim.is_optimizer_name(last):
+        built = _optimizer(run, last, call)
+        if built is not None:
+            return built
+    if last in fsdp.OBJECTS or last in fsdp.POLICIES:
+        return Object(cls=last, args=tuple(call.args), kwargs=dict(call.kwargs))
+    if dotted.startswith("torch.nn.") and last[:1].isupper() and not dotted.startswith("torch.nn.utils"):
+        return modules.make(run, dotted, call)
+    if last in frameworks.FRESH_MODELS:
+        return run.new(Module(name="model", library=dotted, args=tuple(call.args), kwargs=dict(call.kwargs)))
+    if dotted.startswith("torch."):
+        found = tensors.function(run, last, call)
+        if found is not None:
+            return found
+    return _other_library(run, dotted, call)
+
+
+def _optimizer(run: Machine, name: str, call: Call) -> Value | None:
+    first = call.get(0, "params") or call.kwargs.get("parameters")
+    if first is None:
+        return None
+    if any(isinstance(p, Params) or (isinstance(p, Tensor) and p.form == "parameter") for p in parts(first)):
+        return optim.build(run, name, call)
+    return None
+
+
+def _other_library(run: Machine, dotted: str, call: Call) -> Value:
+    last = dotted.rpartition(".")[2]
+    if environment.bare_cuda(call.kwargs.get("device")) and dotted.startswith("torch."):
+        run.emit(UseCuda, call.site, value=Unknown(name=last), how='device="cuda"')
+    if not frameworks.is_harmless(dotted):
+        if call.values():
+            run.emit(Handed, call.site, values=tuple(call.values()), to=dotted)
+    if last[:1].isupper():
+        return Object(cls=dotted, args=tuple(call.args), kwargs=dict(call.kwargs))
+    return Unknown(name=f"{last}(...)", inputs=tuple(call.values()))
+
+
+def call_object(run: Machine, function: Object, call: Call) -> Value | None:
+    """Calling the object that a library call gave (a loss, a decorated function ...)."""
+    if function.cls.startswith("torch."):
+        return Unknown(inputs=tuple(call.values()))
+    return None
+
+
+def call_unknown(run: Machine, function: Value, call: Call) -> Value | None:
+    """A call to something unknown whose meaning is known by its name or by what happened to it; None for others."""
+    if isinstance(function, Condition | Rank):
+        return function
+    name = call.name.rpartition(".")[2]
+    scope = environment.rank_zero_name(name)
+    if scope is not None and not call.values():
+        return run.rank_test(scope)
+    if optim.is_optimizer_name(call.name):
+        built = _optimizer(run, name, call)
+        if built is not None:
+            return built
+    if name in ("init_process_group", "barrier", "wait_for_everyone"):
+        if name != "init_process_group":
+            run.emit(Collective, call.site, op="barrier", on=(), plain=True)
+        return Unknown()
+    if function.number in run.touched:
+        run.emit(Forward, call.site, module=function)
+        return Unknown(name="output", inputs=(function,))
+    return None
+
+
+def combine(run: Machine, found: list[Tensor], node: Any) -> Value:
+    """Arithmetic with tensors."""
+    return tensors.combine(run, found, node)
+
+
+def context_name(value: Value, node: cst.BaseExpression) -> str:
+    """How a with-block is known to rules."""
+    if isinstance(value, Object):
+        return value.cls
+    if isinstance(value, Unknown) and value.name:
+        return value.name
+    return next(iter(sorted(words(node))), "")
+
+
+def filter_words() -> frozenset[str]:
+    """The words by which a file speaks of FSDP."""
+    return frozenset(fsdp.WORDS)

@@ -1,0 +1,233 @@
+"""Tensors and DTensors: which operations keep a shard, reduce it, gather it or read it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fsdp_lint.source.file import Site
+from fsdp_lint.trace.events import Backward, Collective, ReadScalar, ReduceLocal, UseParameters
+from fsdp_lint.trace.models.api import NOTHING, Call, Machine
+from fsdp_lint.trace.values import Params, Tensor, Unknown, Value, parts
+
+REDUCTIONS = frozenset(
+    {
+        "sum",
+        "mean",
+        "norm",
+        "max",
+        "min",
+        "amax",
+        "amin",
+        "std",
+        "var",
+        "any",
+        "all",
+        "prod",
+        "vector_norm",
+        "matrix_norm",
+        "dot",
+        "count_nonzero",
+        "median",
+        "logsumexp",
+        "argmax",
+        "argmin",
+        "allclose",
+        "equal",
+        "quantile",
+        "dist",
+        "cosine_similarity",
+        "mse_loss",
+        "l1_loss",
+    }
+)
+METADATA = frozenset(
+    {
+        "numel",
+        "nelement",
+        "size",
+        "shape",
+        "dim",
+        "ndim",
+        "dtype",
+        "device",
+        "requires_grad",
+        "element_size",
+        "is_cuda",
+        "stride",
+        "data_ptr",
+        "placements",
+        "device_mesh",
+        "is_floating_point",
+        "is_contiguous",
+        "untyped_storage",
+        "storage",
+        "layout",
+        "is_leaf",
+        "nbytes",
+        "itemsize",
+        "is_meta",
+        "is_complex",
+        "ndimension",
+        "name",
+    }
+)
+COPIES = frozenset({"clone", "deepcopy", "copy"})
+SHARDED = frozenset({"parameter", "gradient", "shard", "entry"})
+ORDER = ("full", "copy", "number", "norm", "local", "local-reduced", "shard", "partial")
+
+
+def attribute(run: Machine, value: Tensor, name: str) -> Value | None:
+    """`tensor.name`; None for methods."""
+    if name in METADATA and name not in ("numel", "size", "dim", "stride", "data_ptr", "element_size", "nelement"):
+        return Unknown(name=name)
+    if name == "grad":
+        return _one(run, value, "grad", Tensor(name=f"{value.name}.grad", source=value.source, form="gradient"))
+    if name in ("data", "T", "mT", "real", "_local_tensor"):
+        form = "local" if name == "_local_tensor" else value.form
+        return _one(run, value, name, Tensor(name=f"{value.name}.{name}", source=value.source, form=form))
+    return None
+
+
+def _one(run: Machine, value: Tensor, key: str, made: Tensor) -> Value:
+    made.inputs = (value,)
+    made.loops = value.loops
+    run.store(value, key, made)
+    return made
+
+
+def derived(run: Machine, value: Tensor, form: str, *more: Tensor) -> Tensor:
+    """A tensor computed from others."""
+    return run.new(Tensor(name=value.name, source=value.source, form=form, inputs=(value, *more)))
+
+
+def reduced(run: Machine, value: Tensor, how: str, site: Site, *more: Tensor) -> Value:
+    """The reduction of a tensor."""
+    if value.form in ("local",):
+        made = derived(run, value, "local-reduced", *more)
+        run.emit(ReduceLocal, site, tensor=made, how=how)
+        return made
+    form = "partial" if value.form in SHARDED else value.form
+    return derived(run, value, form, *more)
+
+
+def combine(run: Machine, tensors: Iterable[Tensor], node: object) -> Value:
+    """The elementwise result of several tensors."""
+    found = list(tensors)
+    forms = [_elementwise(t.form) for t in found]
+    form = max(forms, key=lambda f: ORDER.index(f) if f in ORDER else 0)
+    leader = found[forms.index(form)]
+    return derived(run, leader, form, *(t for t in found if t is not leader))
+
+
+def _elementwise(form: str) -> str:
+    return "shard" if form in SHARDED else form
+
+
+def method(run: Machine, value: Tensor, name: str, call: Call) -> Value:
+    """`tensor.name(...)`."""
+    others = [p for a in call.values() for p in parts(a) if isinstance(p, Tensor)]
+    if name in METADATA:
+        return Unknown(name=name)
+    if name == "full_tensor":
+        run.emit(Collective, call.site, op="full_tensor", on=(value,))
+        return derived(run, value, "full")
+    if name == "redistribute":
+        run.emit(Collective, call.site, op="redistribute", on=(value,))
+        return derived(run, value, "unknown")
+    if name == "to_local":
+        form = value.form if value.form in ("full", "number", "norm", "copy") else "local"
+        return derived(run, value, form if value.form != "partial" else "local-reduced")
+    if name == "item":
+        return read_number(run, value, call.site, ".item()")
+    if name == "backward":
+        run.emit(Backward, call.site, loss=value)
+        return NOTHING
+    if name == "tolist":
+        return derived(run, value, "number")
+    if name in ("register_hook", "register_post_accumulate_grad_hook"):
+        _use(run, value, "hook", call.site)
+        return Unknown()
+    if name == "requires_grad_":
+        _use(run, value, "requires_grad", call.site)
+        return value
+    if name in REDUCTIONS:
+        return reduced(run, value, f".{name}()", call.site, *others)
+    if name in COPIES:
+        _use(run, value, "copy", call.site)
+        return derived(run, value, "copy" if value.form == "parameter" else _elementwise(value.form))
+    if name.endswith("_") and not name.startswith("_"):
+        _use(run, value, "update", call.site)
+        for other in others:
+            _use(run, other, "update", call.site)
+        return value
+    if value.form == "parameter" and name not in ("detach", "to", "cpu", "cuda", "float", "view", "flatten"):
+        _use(run, value, "read", call.site)
+    if others:
+        return combine(run, [value, *others], None)
+    return derived(run, value, _elementwise(value.form))
+
+
+def _use(run: Machine, value: Tensor, how: str, site: Site) -> None:
+    if isinstance(value.source, Params) and value.form in ("parameter", "gradient"):
+        run.emit(UseParameters, site, params=value.source, how=how)
+
+
+def read_number(run: Machine, value: Value, site: Site, how: str) -> Value:
+    """A tensor becomes a Python number."""
+    if isinstance(value, Tensor):
+        if value.form in ("shard", "partial", "parameter", "gradient", "norm"):
+            run.emit(ReadScalar, site, tensor=value, how=how)
+        return derived(run, value, "number")
+    return Unknown(inputs=(value,))
+
+
+def function(run: Machine, name: str, call: Call) -> Value | None:
+    """`torch.name(...)` with a tensor among the arguments; None when there is none."""
+    tensors = [p for a in call.values() for p in parts(a) if isinstance(p, Tensor)]
+    if not tensors:
+        return None
+    if name in REDUCTIONS:
+        joined = combine(run, tensors, None)
+        assert isinstance(joined, Tensor)
+        return reduced(run, joined, f"torch.{name}()", call.site)
+    if name in ("tensor", "as_tensor", "stack", "cat", "sqrt", "square", "pow", "abs", "add", "mul"):
+        return combine(run, tensors, None)
+    if name.startswith("_foreach_") or name in ("get_total_norm", "zeros_like", "empty_like", "ones_like"):
+        return Unknown(inputs=tuple(call.values())) if "like" in name else derived(run, tensors[0], "norm")
+    if name in ("isnan", "isinf", "isfinite", "clamp", "where", "nan_to_num", "maximum", "minimum", "flatten"):
+        return combine(run, tensors, None)
+    return Unknown(inputs=tuple(call.values()))
+
+
+def clip_grad_norm(run: Machine, call: Call) -> Value:
+    """`torch.nn.utils.clip_grad_norm_(parameters, max_norm)`."""
+    holds = run.collect(call.first("parameters"), call.site)
+    for params in holds:
+        run.emit(UseParameters, call.site, params=params, how="clip")
+    run.emit(Collective, call.site, op="clip_grad_norm_", on=tuple(holds))
+    return run.new(Tensor(name="norm", source=holds[0] if holds else None, form="norm"))
+
+
+def distribute(run: Machine, call: Call) -> Value:
+    """`distribute_tensor(tensor, mesh, placements)`: scatters from rank 0."""
+    run.emit(Collective, call.site, op="distribute_tensor", on=tuple(call.args[:1]))
+    return Unknown()
+
+
+def unknown_method(run: Machine, value: Value, name: str, call: Call) -> Value | None:
+    """Tensor methods that are known by name alone; None for others."""
+    if name == "full_tensor":
+        run.emit(Collective, call.site, op="full_tensor", on=(value,))
+        return Unknown(name=f"{value.name}.full_tensor()")
+    if name == "backward":
+        run.emit(Backward, call.site, loss=value)
+        return NOTHING
+    return None
+
+
+FUNCTIONS = {
+    "torch.nn.utils.clip_grad_norm_": clip_grad_norm,
+    "torch.nn.utils.clip_grad.clip_grad_norm_": clip_grad_norm,
+    "torch.distributed.tensor.distribute_tensor": distribute,
+    "torch.distributed._tensor.distribute_tensor": distribute,
+}

@@ -1,0 +1,290 @@
+"""The state of an abstract run: names, attributes, branches, and what has happened so far."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from fsdp_lint.project.resolve import Project
+from fsdp_lint.source.file import Site, Source
+from fsdp_lint.trace.events import Event
+from fsdp_lint.trace.trace import Trace
+from fsdp_lint.trace.values import (
+    Choice,
+    Class,
+    Guards,
+    Literal,
+    Module,
+    Rank,
+    Unknown,
+    Value,
+    choice,
+    exclusive,
+    options_of,
+    same,
+)
+
+if TYPE_CHECKING:
+    import libcst as cst
+
+E = TypeVar("E", bound=Event)
+V = TypeVar("V", bound=Value)
+
+STATEMENTS = 60_000
+DEPTH = 24
+
+RANK_NAMES = {
+    "rank": "world",
+    "global_rank": "world",
+    "world_rank": "world",
+    "process_index": "world",
+    "local_rank": "local",
+    "local_process_index": "local",
+    "dp_rank": "group",
+    "tp_rank": "group",
+    "pp_rank": "group",
+}
+
+
+class OutOfBudget(Exception):
+    """The run has become too long; what was seen until here stands."""
+
+
+@dataclass(eq=False)
+class Frame:
+    """The names of one function's, class's or file's body while it is run."""
+
+    path: Path
+    source: Source
+    names: dict[str, Value] = field(default_factory=dict)
+    scope: Frame | None = None
+    cls: Class | None = None
+    self_value: Value | None = None
+    results: list[tuple[Value, Guards]] = field(default_factory=list)
+    yields: list[Value] = field(default_factory=list)
+    yield_contexts: tuple[str, ...] = ()
+    base: int = 0
+    dead: bool = False
+    is_file: bool = False
+    shared: set[str] = field(default_factory=set)
+    qualname: str = ""
+
+
+class State:
+    """Everything that changes while a program is run."""
+
+    def __init__(self, project: Project, trace: Trace) -> None:
+        self.project = project
+        self.trace = trace
+        self.frames: list[Frame] = []
+        self.files: dict[Path, Frame] = {}
+        self.guards: list[Literal] = []
+        self.loops: list[int] = []
+        self.stack: list[Site] = []
+        self.contexts: list[str] = []
+        self.methods: list[tuple[int, Value]] = []
+        self.entry = 0
+        self.budget = STATEMENTS
+        self.heap: dict[tuple[int, str], Value] = {}
+        self.journals: list[dict[tuple[int, str], Value | None]] = []
+        self.memo: dict[tuple[Any, ...], Value] = {}
+        self.entered: set[tuple[Path, str]] = set()
+        self.files_entered: set[Path] = set()
+        self.loop_count = 0
+        self.touched: set[int] = set()
+
+    @property
+    def frame(self) -> Frame:
+        """The innermost frame."""
+        return self.frames[-1]
+
+    def site(self, node: cst.CSTNode) -> Site:
+        """Where `node` of the file being run stands."""
+        return Site(self.frame.source, node)
+
+    def spend(self) -> None:
+        """Counts one statement. Raises OutOfBudget."""
+        self.budget -= 1
+        if self.budget <= 0:
+            raise OutOfBudget
+
+    def emit(self, kind: type[E], site: Site, **fields: Any) -> E:
+        """Records an event here and now."""
+        event = kind(
+            site=site,
+            stack=tuple(self.stack),
+            guards=tuple(self.guards),
+            loops=tuple(self.loops),
+            contexts=tuple(self.contexts),
+            methods=tuple(self.methods),
+            entry=self.entry,
+            order=len(self.trace.events),
+            **fields,
+        )
+        self.trace.events.append(event)
+        module = fields.get("module")
+        if isinstance(module, Value):
+            self.touched.update(one.number for one in module.line())
+        return event
+
+    def new(self, value: V) -> V:
+        """Marks a value as born in the loops around."""
+        value.loops = tuple(self.loops)
+        return value
+
+    # attributes ------------------------------------------------------------------------------------------------
+
+    def stored(self, value: Value, key: str) -> Value | None:
+        """What was stored in an attribute during this run."""
+        found = self.heap.get((value.number, key))
+        return self.possible(found) if found is not None else None
+
+    def store(self, value: Value, key: str, content: Value) -> None:
+        """Stores an attribute."""
+        at = (value.number, key)
+        if self.journals and at not in self.journals[-1]:
+            self.journals[-1][at] = self.heap.get(at)
+        self.heap[at] = content
+
+    def child(self, value: Value, key: str) -> Value:
+        """What an unknown value has under `key`: the same thing each time."""
+        at = ("child", value.number, key)
+        if at not in self.memo:
+            scope = RANK_NAMES.get(key)
+            made: Value
+            if scope is not None:
+                made = Rank(name=key, owner=value, key=key, scope=scope)
+            else:
+                made = Unknown(name=self.path_name(value, key), owner=value, key=key)
+            self.memo[at] = made
+        return self.memo[at]
+
+    def element(self, module: Value, each: str) -> Module:
+        """One unknown module out of those that `module` yields: "modules", "children" or "items"."""
+        at = ("element", module.number, each)
+        if at not in self.memo:
+            self.memo[at] = Module(name=f"{module.name}[...]", owner=module, key="[]", count=None, each=each)
+        found = self.memo[at]
+        assert isinstance(found, Module)
+        return found
+
+    @staticmethod
+    def path_name(value: Value, key: str) -> str:
+        """How the user would write it."""
+        if not value.name:
+            return key
+        return f"{value.name}{key}" if key.startswith("[") else f"{value.name}.{key}"
+
+    # branches --------------------------------------------------------------------------------------------------
+
+    def possible(self, value: Value) -> Value:
+        """The value without the options that cannot be here."""
+        if not isinstance(value, Choice) or not self.guards:
+            return value
+        here = tuple(self.guards)
+        left = [(v, g) for v, g in value.options if not exclusive(g, here)]
+        if len(left) == len(value.options):
+            return value
+        if len(left) == 1:
+            return left[0][0]
+        return choice(left) if left else value
+
+    def assume(self, literals: Guards) -> None:
+        """Takes literals for granted from here on."""
+        for literal in literals:
+            if literal not in self.guards:
+                self.guards.append(literal)
+
+    def branch(self, arms: list[tuple[Guards, Callable[[], None]]]) -> None:
+        """Runs exclusive arms from one state and joins what they leave."""
+        frame = self.frame
+        start = dict(frame.names)
+        depth = len(self.guards)
+        ended: list[tuple[Guards, dict[str, Value], dict[tuple[int, str], Value], bool]] = []
+        for literals, body in arms:
+            if exclusive(literals, tuple(self.guards)):
+                continue
+            frame.names = dict(start)
+            frame.dead = False
+            self.journals.append({})
+            self.assume(literals)
+            body()
+            left = tuple(self.guards[depth:])
+            del self.guards[depth:]
+            ended.append((left, frame.names, self._rewind(), frame.dead))
+        alive = [(g, names, changes) for g, names, changes, dead in ended if not dead]
+        frame.dead = not alive
+        if not alive:
+            frame.names = ended[-1][1] if ended else start
+            return
+        if len(alive) == 1:
+            guards, frame.names, changes = alive[0]
+            for (number, key), content in changes.items():
+                self._write(number, key, content)
+            if len(ended) > 1 or len(arms) > 1:
+                self.assume(guards)
+            return
+        frame.names = self._join_names(start, [(g, names) for g, names, _ in alive])
+        self._join_heap([(g, changes) for g, _, changes in alive])
+
+    def _write(self, number: int, key: str, content: Value) -> None:
+        at = (number, key)
+        if self.journals and at not in self.journals[-1]:
+            self.journals[-1][at] = self.heap.get(at)
+        self.heap[at] = content
+
+    def _rewind(self) -> dict[tuple[int, str], Value]:
+        journal = self.journals.pop()
+        changes: dict[tuple[int, str], Value] = {}
+        for at, old in journal.items():
+            changes[at] = self.heap[at]
+            if old is None:
+                del self.heap[at]
+            else:
+                self.heap[at] = old
+        return changes
+
+    @staticmethod
+    def _join_names(start: dict[str, Value], alive: list[tuple[Guards, dict[str, Value]]]) -> dict[str, Value]:
+        joined: dict[str, Value] = {}
+        for name in {key: None for _, names in alive for key in names}:
+            found = [(names.get(name), guards) for guards, names in alive]
+            if all(v is found[0][0] for v, _ in found):
+                joined[name] = found[0][0]  # type: ignore[assignment]
+            else:
+                joined[name] = choice([(v, g) for v, g in found if v is not None])
+        return joined
+
+    def _join_heap(self, alive: list[tuple[Guards, dict[tuple[int, str], Value]]]) -> None:
+        for at in {key: None for _, changes in alive for key in changes}:
+            old = self.heap.get(at)
+            options: list[tuple[Value, Guards]] = []
+            for guards, changes in alive:
+                content = changes.get(at, old)
+                if content is not None:
+                    options.append((content, guards))
+            if all(same(v, options[0][0]) for v, _ in options):
+                self._write(*at, options[0][0])
+            else:
+                self._write(*at, choice(options))
+
+    def each_option(self, value: Value, run: Callable[[Value], Value]) -> Value:
+        """Does the same with every value that `value` can be, under its guards, and joins the results."""
+        if not isinstance(value, Choice):
+            return run(value)
+        results: list[tuple[Value, Guards]] = []
+        for option, guards in options_of(self.possible(value)):
+            depth = len(self.guards)
+            if exclusive(guards, tuple(self.guards)):
+                continue
+            self.assume(guards)
+            results.append((run(option), guards))
+            del self.guards[depth:]
+        return choice(results) if results else Unknown()
+
+    def new_loop(self) -> int:
+        """A number for a loop that begins."""
+        self.loop_count += 1
+        return self.loop_count

