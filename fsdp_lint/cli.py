@@ -28,6 +28,10 @@ class _Failure(Exception):
     """The job cannot be done; the message is one line."""
 
 
+class _ReaderLeft(Exception):
+    """Whoever read the output has closed it."""
+
+
 class _Commands(click.Group):
     """`check` is meant where no command is named, and its options are in the help of the whole."""
 
@@ -167,7 +171,7 @@ def _stdin(paths: tuple[str, ...], name: str | None, changes: bool) -> tuple[Pat
         raise click.UsageError("--fix and --diff work on files, not on standard input.")
     from fsdp_lint.source.file import Unreadable, decode
 
-    path = Path(os.path.abspath(name or "<stdin>"))
+    path = Path(os.path.abspath(name or "stdin.py"))
     try:
         return path, decode(sys.stdin.buffer.read())
     except Unreadable as error:
@@ -261,7 +265,12 @@ def _facts(each: RegisteredRule) -> dict[str, object]:
 def _echo(text: str) -> None:
     """To standard output; colours only on a terminal, and never with NO_COLOR (https://no-color.org)."""
     plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
-    click.echo(text, nl=False, color=False if plain else None)
+    try:
+        click.echo(text, nl=False, color=False if plain else None)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Not an OSError from here on: click would make it exit code 1, which means findings.
+        raise _ReaderLeft from None
 
 
 def _complain(errors: Iterable[str]) -> None:
@@ -293,11 +302,10 @@ def main() -> NoReturn:
             stream.reconfigure(errors="backslashreplace")
     try:
         code = _run()
-        sys.stdout.flush()
     except (KeyboardInterrupt, click.Abort):
         code = INTERRUPTED
-    except BrokenPipeError:
-        # The reader has left; what is still in the buffer goes nowhere, also when Python shuts down.
+    except _ReaderLeft:
+        # What is still in the buffer goes nowhere, also when Python shuts down.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = FAILED
     except Exception as error:

@@ -1,0 +1,316 @@
+"""The command as users meet it: what it prints, where, and its exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from fsdp_lint import __version__, registry
+
+if TYPE_CHECKING:
+    from conftest import Lint
+
+ORDER = ("--select", "FSDP101")
+
+
+def test_no_path_means_the_current_folder(lint: Lint, here: Path, bad: str, good: str) -> None:
+    (here / "right.py").write_text(good)
+    clean = lint(*ORDER)
+    assert (clean.returncode, clean.stderr) == (0, "")
+    assert clean.stdout.startswith("Nothing found (1 file seen, 1 speaks of FSDP). Sharding sites: 1 seen, 1 followed")
+    (here / "wrong.py").write_text(bad)
+    found = lint(*ORDER)
+    assert (found.returncode, found.stderr) == (1, "")
+    assert "wrong.py:5:13: error FSDP101 optimizer-before-shard: " in found.stdout
+    assert "     5 | optimizer = torch.optim.AdamW(model.parameters())\n       |             ^" in found.stdout
+    assert "because wrong.py:6:1: " in found.stdout
+    assert "\n  help: " in found.stdout
+    assert "Found 1 error in 1 file (2 files seen" in found.stdout
+    assert "\x1b" not in found.stdout
+
+
+def test_check_may_be_spelled_out(lint: Lint, here: Path, bad: str) -> None:
+    (here / "wrong.py").write_text(bad)
+    assert lint("check", *ORDER, "wrong.py").stdout == lint(*ORDER, "wrong.py").stdout
+
+
+def test_a_folder_named_like_a_command(lint: Lint, here: Path, bad: str) -> None:
+    (here / "rules").mkdir()
+    (here / "rules" / "wrong.py").write_text(bad)
+    assert lint("rules").returncode == 0
+    assert lint("./rules", *ORDER).returncode == 1
+    assert lint(*ORDER, "rules").returncode == 1
+
+
+def test_nothing_to_do_is_no_failure(lint: Lint, here: Path) -> None:
+    (here / "empty.py").touch()
+    done = lint("empty.py")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "Nothing found (1 file seen, 0 speak of FSDP). No sharding sites seen.\n"
+
+
+def test_formats(lint: Lint, here: Path, bad: str) -> None:
+    (here / "wrong.py").write_text(bad)
+    (one,) = json.loads(lint(*ORDER, "--output-format", "json").stdout)
+    assert (one["code"], one["filename"], one["location"]) == (
+        "FSDP101",
+        str(here / "wrong.py"),
+        {"row": 5, "column": 13},
+    )
+    assert one["url"].endswith("/docs/rules/optimizer-before-shard.md")
+    assert one["related"][0]["location"] == {"row": 6, "column": 1}
+    assert lint(*ORDER, "--output-format", "concise", "-q").stdout.startswith("wrong.py:5:13: error FSDP101 ")
+    assert lint(*ORDER, "--output-format", "github").stdout.startswith("::error file=wrong.py,line=5,col=13,")
+    assert lint("--output-format", "json", "--select", "FSDP102").stdout == "[]\n"
+
+
+def test_quiet_exit_zero_and_statistics(lint: Lint, here: Path, bad: str) -> None:
+    (here / "wrong.py").write_text(bad)
+    assert "Found" not in lint(*ORDER, "--quiet").stdout
+    assert lint(*ORDER, "--quiet", "--ignore", "FSDP101").stdout == ""
+    zero = lint(*ORDER, "--exit-zero")
+    assert zero.returncode == 0 and "FSDP101" in zero.stdout
+    counted = lint(*ORDER, "--statistics")
+    assert (counted.returncode, counted.stdout.split()) == (1, ["1", "FSDP101", "optimizer-before-shard"])
+
+
+def test_selectors_may_be_listed_and_repeated(lint: Lint, here: Path, bad: str) -> None:
+    (here / "wrong.py").write_text(bad)
+    assert lint("--select", "FSDP102, optimizer-before-shard").returncode == 1
+    assert lint("--select", "FSDP102", "--extend-select", "FSDP10").returncode == 1
+    assert lint("--select", "FSDP1", "--ignore", "optimizer-before-shard").returncode == 0
+
+
+def test_standard_input(lint: Lint, here: Path, bad: str, good: str) -> None:
+    (here / "train.py").write_text(good)
+    done = lint(*ORDER, "-", "--stdin-filename", "train.py", stdin=bad)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert "train.py:5:13: error FSDP101" in done.stdout
+    assert "     5 | optimizer = " in done.stdout, "the text that was given, not the one on disk"
+    assert lint(*ORDER, "-", stdin=good).returncode == 0
+    assert lint(*ORDER, "-", stdin="").returncode == 0
+    nameless = lint(*ORDER, "-", stdin=bad)
+    assert nameless.returncode == 1 and "stdin.py:5:13" in nameless.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("-", "x.py"), "`-` stands alone"),
+        (("-", "--fix"), "--fix and --diff work on files"),
+        (("--fix", "--diff"), "give one of them"),
+        (("--stdin-filename", "x.py"), "needs the path `-`"),
+        (("--selct", "FSDP1"), "--select"),
+        (("--output-format", "xml"), "'text', 'concise', 'json', 'github'"),
+        (("gone.py",), "gone.py: no such file or folder"),
+        (("--select", "FSDP110"), "unknown rule 'FSDP110' in `select`; did you mean 'FSDP10"),
+        (("--ignore", "optimiser-before-shard"), "in `ignore`; did you mean 'optimizer-before-shard'?"),
+        (("--config", "gone.toml"), "gone.toml: cannot be read"),
+        (("explain", "optimizer-befor-shard"), "did you mean 'optimizer-before-shard'?"),
+        (("explain",), "RULE"),
+        (("rules", "--output-format", "github"), "'text', 'json'"),
+    ],
+    ids=" ".join,
+)
+def test_what_cannot_be_done_has_one_line_and_exit_code_2(lint: Lint, arguments: tuple[str, ...], said: str) -> None:
+    done = lint(*arguments)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1 and done.stderr.startswith("fsdp-lint: ")
+
+
+def test_settings_are_taken_from_the_project(lint: Lint, here: Path, bad: str) -> None:
+    (here / "tests").mkdir()
+    (here / "tests" / "wrong.py").write_text(bad)
+    (here / "pyproject.toml").write_text('[tool.fsdp-lint]\nselect = ["FSDP101"]\n')
+    assert lint().returncode == 1
+    (here / "pyproject.toml").write_text('[tool.fsdp-lint]\nselect = ["FSDP101"]\nexclude = ["tests"]\n')
+    assert lint().returncode == 0
+    (here / "fsdp-lint.toml").write_text(
+        'select = ["FSDP101"]\n[per-file-ignores]\n"tests/" = ["optimizer-before-shard"]\n'
+    )
+    assert lint().returncode == 0
+    (here / "other.toml").write_text('select = ["FSDP101"]\n')
+    assert lint("--config", "other.toml").returncode == 1
+    (here / "fsdp-lint.toml").write_text("slect = []\n")
+    wrong = lint()
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert wrong.stderr == f"fsdp-lint: {here / 'fsdp-lint.toml'}: unknown key `slect`; did you mean `select`?\n"
+
+
+@pytest.mark.parametrize(
+    "comment", ["# noqa", "# noqa: FSDP101", "# fsdp-lint: ignore[optimizer-before-shard] a reason"]
+)
+def test_suppression(lint: Lint, here: Path, bad: str, comment: str) -> None:
+    (here / "wrong.py").write_text(bad.replace("parameters())\n", f"parameters())  {comment}\n"))
+    assert lint(*ORDER).returncode == 0
+
+
+HOPELESS = {
+    "not Python": b"fully_shard(\n",
+    "not UTF-8": b"# fully_shard \xff\xfe\n",
+    "an unknown coding": b"# coding: klingon\nfully_shard(model)\n",
+    "1,000 deep": b"fully_shard(" * 1000 + b"model" + b")" * 1000,
+    "3,000 deep": b"fully_shard(" * 3000 + b"model" + b")" * 3000,
+    "10 MB": b"fully_shard(model)\n" * 550_000,
+}
+
+
+@pytest.mark.parametrize("kind", HOPELESS)
+def test_a_file_that_cannot_be_read_is_named_and_the_others_are_analysed(
+    lint: Lint, here: Path, bad: str, kind: str
+) -> None:
+    (here / "hopeless.py").write_bytes(HOPELESS[kind])
+    (here / "wrong.py").write_text(bad)
+    done = lint(*ORDER)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"fsdp-lint: {here / 'hopeless.py'}: ") and done.stderr.count("\n") == 1
+    assert "wrong.py:5:13: error FSDP101" in done.stdout
+    assert "Not complete: 1 problem on standard error." in done.stdout
+
+
+@pytest.mark.parametrize("kind", ["not Python", "not UTF-8", "3,000 deep"])
+def test_standard_input_that_cannot_be_read(lint: Lint, kind: str) -> None:
+    done = lint("-", "--output-format", "json", stdin=HOPELESS[kind])
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1 and "stdin.py: " in done.stderr
+
+
+def test_a_loop_of_folders(lint: Lint, here: Path, bad: str) -> None:
+    (here / "a").mkdir()
+    (here / "a" / "wrong.py").write_text(bad)
+    (here / "a" / "loop").symlink_to(here / "a")
+    done = lint(*ORDER)
+    assert done.returncode == 2
+    assert "loop" in done.stderr and done.stderr.count("\n") == 1
+    assert "wrong.py:5:13" in done.stdout
+
+
+def test_file_names_and_text_of_any_kind(lint: Lint, here: Path, bad: str) -> None:
+    (here / "名前 with space.py").write_text("# ünï\n" + bad, encoding="utf-8")
+    said = lint(*ORDER, PYTHONIOENCODING="ascii", PYTHONUTF8="0").stdout
+    assert ":6:13: error FSDP101" in said
+    odd = os.fsencode(str(here)) + b"/\xff.py"
+    Path(os.fsdecode(odd)).write_text(bad)
+    done = lint(*ORDER)
+    assert done.returncode == 1 and "\N{REPLACEMENT CHARACTER}.py:5:13: " in done.stdout
+    assert len(json.loads(lint(*ORDER, "--output-format", "json").stdout)) == 2
+
+
+def test_diff_shows_and_changes_nothing(lint: Lint, here: Path, bad: str) -> None:
+    (here / "wrong.py").write_text(bad)
+    done = lint(*ORDER, "--diff")
+    assert done.returncode == 1
+    assert done.stdout.startswith("--- wrong.py\n+++ wrong.py\n@@ ")
+    assert (here / "wrong.py").read_text() == bad
+    subprocess.run(["git", "apply", "-p0", "-"], input=done.stdout, text=True, check=True, cwd=here, timeout=60)
+    assert lint(*ORDER).returncode == 0
+    nothing = lint(*ORDER, "--diff")
+    assert (nothing.returncode, nothing.stdout) == (0, "")
+
+
+def test_fix_writes(lint: Lint, here: Path, bad: str, good: str) -> None:
+    (here / "wrong.py").write_text(bad)
+    (here / "wrong.py").chmod(0o755)
+    done = lint(*ORDER, "--fix")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Fixed 1 in 1 file" in done.stdout
+    assert (here / "wrong.py").read_text() == good
+    assert (here / "wrong.py").stat().st_mode & 0o777 == 0o755
+    again = lint(*ORDER, "--fix", "--output-format", "json")
+    assert (again.returncode, again.stdout) == (0, "[]\n")
+
+
+def test_rules_lists_them(lint: Lint) -> None:
+    known = registry.rules()
+    done = lint("rules")
+    assert (done.returncode, done.stderr) == (0, "")
+    rows = done.stdout.splitlines()
+    assert [row.split()[:3] for row in rows[1:]] == [[r.rule.code, r.name, r.rule.severity.value] for r in known]
+    facts = json.loads(lint("rules", "--output-format", "json").stdout)
+    assert [(each["code"], each["name"]) for each in facts] == [(r.rule.code, r.name) for r in known]
+
+
+@pytest.mark.parametrize("word", ["FSDP101", "fsdp101", "optimizer-before-shard"])
+def test_explain(lint: Lint, word: str) -> None:
+    done = lint("explain", word)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("# optimizer-before-shard\n\nFSDP101 | error")
+    assert "\n## How to mend it\n" in done.stdout
+
+
+def test_version_and_help(lint: Lint) -> None:
+    assert lint("--version").stdout == f"fsdp-lint {__version__}\n"
+    for flag in ("--help", "-h"):
+        said = lint(flag).stdout
+        assert all(word in said for word in ("--select", "--diff", "--stdin-filename", "explain", "Exit code"))
+    assert "--select" in lint("check", "--help").stdout
+
+
+def on_a_terminal(here: Path, **environment: str) -> str:
+    """What the command prints to a terminal."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "fsdp_lint", *ORDER],
+        cwd=here,
+        stdout=theirs,
+        stderr=subprocess.STDOUT,
+        env={name: value for name, value in os.environ.items() if name != "NO_COLOR"} | {"TERM": "xterm"} | environment,
+    )
+    os.close(theirs)
+    said = b""
+    while True:
+        try:
+            part = os.read(ours, 65536)
+        except OSError:
+            break
+        if not part:
+            break
+        said += part
+    os.close(ours)
+    process.wait(timeout=60)
+    return said.decode()
+
+
+def test_colour_only_on_a_terminal_and_never_with_no_color(here: Path, bad: str) -> None:
+    (here / "wrong.py").write_text(bad)
+    assert "\x1b[31m" in on_a_terminal(here)
+    assert "\x1b" not in on_a_terminal(here, NO_COLOR="1")
+    assert "\x1b" not in on_a_terminal(here, TERM="dumb")
+
+
+def test_a_reader_that_leaves_early(here: Path, bad: str) -> None:
+    for number in range(40):
+        (here / f"wrong{number}.py").write_text(bad)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "fsdp_lint", *ORDER], cwd=here, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdout is not None and process.stderr is not None
+    process.stdout.close()
+    said = process.stderr.read().decode()
+    process.stderr.close()
+    assert process.wait(timeout=120) == 2
+    assert said == ""
+
+
+def test_an_interrupt_leaves_quietly(here: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "fsdp_lint", "-"],
+        cwd=here,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    time.sleep(1.5)  # until it waits for its input
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err.strip()) == (130, b"", b"")
