@@ -11,6 +11,7 @@ from __future__ import annotations
 import builtins
 import contextlib
 import ctypes
+import faulthandler
 import functools
 import gc
 import importlib
@@ -174,6 +175,11 @@ def _wait_for(running: dict[int, int], deadline: float) -> dict[int, int]:
                 if status != 0:
                     deadline = min(deadline, time.monotonic() + GRACE)
         time.sleep(0.01)
+    for pid in waiting:  # the log is to say where each of them stood
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGUSR1)
+    if waiting:
+        time.sleep(0.5)
     for pid in waiting:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)
@@ -211,6 +217,7 @@ def _be_a_rank(
         os.dup2(log, 2)
         sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
         sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+        faulthandler.register(signal.SIGUSR1, file=2)
         os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(ranks), LOCAL_WORLD_SIZE=str(ranks))
         os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
         os.chdir(files)
@@ -239,6 +246,7 @@ class Watch:
     program: Program
     notes: Path
     roots: list[Any] = field(default_factory=list)
+    alive: dict[int, Any] = field(default_factory=dict)
     sharded: list[Any] = field(default_factory=list)
     before: dict[str, list[float]] = field(default_factory=dict)
     replaced: list[weakref.ref[Any]] = field(default_factory=list)
@@ -306,6 +314,7 @@ class Watch:
 
     def _about_to_call(self, module: Any) -> None:
         """The outermost module that is called and holds a sharded one is a model."""
+        self.alive[id(module)] = module  # taking DDP down after its process group hangs now and then
         parts = {id(part) for part in module.modules()}
         if any(id(module) in {id(part) for part in root.modules()} for root in self.roots):
             return
