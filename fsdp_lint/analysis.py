@@ -97,9 +97,7 @@ class Analysis:
             node = nodes.get(line.row)
             if node is not None:
                 trace.events.append(
-                    ImportNames(
-                        site=Site(source, node), module=line.module, names=line.names, guarded=line.guarded
-                    )
+                    ImportNames(site=Site(source, node), module=line.module, names=line.names, guarded=line.guarded)
                 )
         self.traces.append(trace)
 

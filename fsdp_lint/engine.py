@@ -119,9 +119,7 @@ def _judge(traces: Iterable[object], chosen: Sequence[RegisteredRule]) -> tuple[
     return sorted(found.values(), key=lambda f: f.sort_key), list(crashed.values())
 
 
-def _visible(
-    found: Iterable[LocatedFinding], scope: _Scope, settings: Settings, text: object
-) -> list[LocatedFinding]:
+def _visible(found: Iterable[LocatedFinding], scope: _Scope, settings: Settings, text: object) -> list[LocatedFinding]:
     """The findings that touch a reported file and that nobody has suppressed."""
     suppressions: dict[str, Suppressions] = {}
     kept = []
@@ -160,5 +158,3 @@ def fix_files(paths: Sequence[Path], settings: Settings, unsafe: bool = False) -
     settled = settle(before, again, unsafe)
     changed = {p: (before[p], text) for p, text in settled.texts.items() if p in before and before[p] != text}
     return FixResult(settled.report, changed, settled.errors, settled.fixed)
-
-

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from fsdp_lint.findings import Place, TextEdit
 from fsdp_lint.fix.edits import EnsureImport
 from fsdp_lint.fix.lines import Lines, Refused
-from fsdp_lint.source.file import Source
+from fsdp_lint.source.file import Site, Source
 
 if TYPE_CHECKING:
     import libcst as cst
@@ -185,3 +185,13 @@ def _first_import(source: Source, runs: Sequence[Sequence[cst.CSTNode]], text: s
         row += 1
     gap = [] if lines.is_blank(row) or not len(lines) else [lines.newline]
     return lines.insert(row, [lines.newline, *written, *gap] if row > 1 else [*written, *gap])
+
+
+def module_of(site: Site) -> Site | None:
+    """The module's name in a `from module import names` statement."""
+    import libcst as cst
+
+    node = site.node
+    if isinstance(node, cst.ImportFrom) and node.module is not None and not node.relative:
+        return Site(site.source, node.module)
+    return None

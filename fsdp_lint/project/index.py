@@ -110,9 +110,7 @@ class _Indexer:
         for node in ast.walk(tree):
             if isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 names = tuple(alias.name for alias in node.names)
-                self.index.import_lines.append(
-                    ImportLine(node.lineno, node.module, names, node.lineno in guarded_rows)
-                )
+                self.index.import_lines.append(ImportLine(node.lineno, node.module, names, node.lineno in guarded_rows))
         self.calls(tree, "")
 
     def calls(self, node: ast.AST, function: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from pathlib import Path
+
 import libcst as cst
 
 from fsdp_lint.project.resolve import Definition

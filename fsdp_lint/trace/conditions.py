@@ -171,9 +171,7 @@ class Conditions(Calls):
             key = ("rank", rank.owner.number if rank.owner else rank.number, number)
         return self.opaque(key, kind)
 
-    def compare(
-        self, left: Value, op: cst.BaseCompOp, right: Value, node: cst.BaseExpression
-    ) -> Condition | bool:
+    def compare(self, left: Value, op: cst.BaseCompOp, right: Value, node: cst.BaseExpression) -> Condition | bool:
         """The outcome of one comparison."""
         if isinstance(op, cst.NotEqual):
             return _negated(self.compare(left, cst.Equal(), right, node))
@@ -346,7 +344,9 @@ class Conditions(Calls):
             ) if isinstance(op, cst.Is | cst.IsNot | cst.Equal | cst.NotEqual):
                 other = self.evaluate(right)
                 self._keep(name, holds, lambda option: self.compare(option, op, other, node))
-            case cst.Call(func=cst.Name(value="isinstance"), args=[cst.Arg(value=cst.Name(value=name)), cst.Arg() as c]):
+            case cst.Call(
+                func=cst.Name(value="isinstance"), args=[cst.Arg(value=cst.Name(value=name)), cst.Arg() as c]
+            ):
                 classes = self.evaluate(c.value)
                 self._keep(name, holds, lambda option: self.instance_test(option, classes, node))
 

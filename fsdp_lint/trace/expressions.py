@@ -94,9 +94,7 @@ class Expressions(Conditions):
             case cst.BinaryOperation(left=left, operator=op, right=right):
                 return self.binary(self.evaluate(left), op, self.evaluate(right), node)
             case cst.Lambda():
-                return Function(
-                    name="lambda", path=self.frame.path, qualname="<lambda>", node=node, scope=self.frame
-                )
+                return Function(name="lambda", path=self.frame.path, qualname="<lambda>", node=node, scope=self.frame)
             case cst.Await(expression=inner):
                 return self.evaluate(inner)
             case cst.NamedExpr(target=target, value=inner):
@@ -462,12 +460,20 @@ class Expressions(Conditions):
         if isinstance(value, Tensor):
             return value
         if isinstance(value, Module | Unknown):
-            return Sequence(items=[self.element(value, "items") if isinstance(value, Module) else self.child(value, "[]")], exact=False)
+            return Sequence(
+                items=[self.element(value, "items") if isinstance(value, Module) else self.child(value, "[]")],
+                exact=False,
+            )
         return value if isinstance(value, Sequence | Params) else Unknown(inputs=(value,))
 
     def _item(self, value: Value, index: Value, node: cst.Subscript) -> Value:
         key = index.value if isinstance(index, Const) else None
-        if isinstance(value, Sequence) and isinstance(key, int) and value.exact and -len(value.items) <= key < len(value.items):
+        if (
+            isinstance(value, Sequence)
+            and isinstance(key, int)
+            and value.exact
+            and -len(value.items) <= key < len(value.items)
+        ):
             return value.items[key]
         if isinstance(value, Sequence) and value.items and not value.exact:
             return value.items[0] if len(value.items) == 1 else Choice(options=tuple((i, ()) for i in value.items[:6]))

@@ -541,5 +541,3 @@ def _is_import_error(handler: cst.ExceptHandler | cst.ExceptStarHandler) -> bool
     return handler.type is not None and bool(
         table.words(handler.type) & {"ImportError", "ModuleNotFoundError", "AttributeError"}
     )
-
-

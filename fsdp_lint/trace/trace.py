@@ -7,7 +7,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from fsdp_lint.trace.events import Backward, Event, Forward, Handed, Replicate, Shard, ShardEach
-from fsdp_lint.trace.values import Choice, Const, Literal, Module, Optimizer, Params, Value, exclusive, options_of, parts
+from fsdp_lint.trace.values import (
+    Choice,
+    Const,
+    Literal,
+    Module,
+    Optimizer,
+    Params,
+    Value,
+    exclusive,
+    options_of,
+    parts,
+)
 
 if TYPE_CHECKING:
     from packaging.specifiers import SpecifierSet
@@ -106,6 +117,13 @@ class Trace:
                 if self.before(params.taken, event, module):
                     found.append(event)
         return found
+
+    def calls_unknown_setup(self, until: int) -> bool:
+        """True when code that is not known, and that may have set up the process, ran before the event of that number."""
+        return any(
+            event.order < until and any(word in event.to.lower() for word in ("setup", "init", "accelerat", "fabric"))
+            for event in self.every(Handed)
+        )
 
     def replicated(self, module: Value) -> bool:
         """True when DDP or `replicate` also looks after `module`."""

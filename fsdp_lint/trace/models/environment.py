@@ -27,7 +27,9 @@ def rank_zero_name(name: str) -> str | None:
     """The scope ("world", "local") that an attribute or function of this name tests for; None for other names."""
     if LOCAL_MAIN.match(name):
         return "local"
-    return "world" if MAIN.match(name) and name not in ("main", "_main", "master", "primary", "leader", "chief") else None
+    return (
+        "world" if MAIN.match(name) and name not in ("main", "_main", "master", "primary", "leader", "chief") else None
+    )
 
 
 def get_rank(run: Machine, call: Call) -> Value:

@@ -12,7 +12,9 @@ NAME = re.compile(
     r"(optimi[sz]er|optim$|optim_|adam|sgd|muon|lion|adafactor|adagrad|lamb\b|lars\b|shampoo|sophia|rmsprop|rprop|lbfgs|soap)",
     re.IGNORECASE,
 )
-NOT_OPTIMIZERS = re.compile(r"(scheduler|zero_grad|state|clip|wrap|prepare|param_groups?|group|count|log|norm)", re.IGNORECASE)
+NOT_OPTIMIZERS = re.compile(
+    r"(scheduler|zero_grad|state|clip|wrap|prepare|param_groups?|group|count|log|norm)", re.IGNORECASE
+)
 
 
 def build(run: Machine, name: str, call: Call) -> Value | None:

@@ -317,7 +317,9 @@ def shallow_copy(run: Machine, call: Call) -> Value:
 _SAME: dict[str, Handler] = dict.fromkeys(("builtins.iter", "builtins.id"), first)
 FUNCTIONS = {
     "builtins.range": range_,
-    **dict.fromkeys(("builtins.list", "builtins.tuple", "builtins.set", "builtins.sorted", "builtins.frozenset"), listed),
+    **dict.fromkeys(
+        ("builtins.list", "builtins.tuple", "builtins.set", "builtins.sorted", "builtins.frozenset"), listed
+    ),
     "builtins.reversed": reversed_,
     "builtins.dict": dict_,
     "collections.OrderedDict": dict_,

@@ -9,7 +9,17 @@ import libcst as cst
 from fsdp_lint.project.index import Import
 from fsdp_lint.source.file import Site
 from fsdp_lint.trace.events import Collective, Forward, Handed, UseCuda
-from fsdp_lint.trace.models import checkpoint, collectives, environment, frameworks, fsdp, modules, optim, python, tensors
+from fsdp_lint.trace.models import (
+    checkpoint,
+    collectives,
+    environment,
+    frameworks,
+    fsdp,
+    modules,
+    optim,
+    python,
+    tensors,
+)
 from fsdp_lint.trace.models.api import Call, Handler, Machine
 from fsdp_lint.trace.values import (
     Condition,
@@ -206,9 +216,7 @@ def items_of(run: Machine, value: Value, site: Site) -> tuple[list[Value], bool]
     match value:
         case Params():
             taken = run.take(value, site)
-            element: Value = Tensor(
-                name="parameter", source=taken, form="parameter", loops=tuple(run.loops) or (-1,)
-            )
+            element: Value = Tensor(name="parameter", source=taken, form="parameter", loops=tuple(run.loops) or (-1,))
             if value.named:
                 element = Sequence(items=[Unknown(name="name"), element])
             return [element], False

@@ -1,0 +1,308 @@
+"""Questions about the size of FSDP units: leaves, blocks, roots, and what is left over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fsdp_lint.trace.events import BuildOptimizer, Event, Forward, Shard, ShardEach
+from fsdp_lint.trace.trace import Trace, called, covers, related, touches
+from fsdp_lint.trace.values import (
+    Const,
+    External,
+    Literal,
+    Module,
+    Object,
+    Partial,
+    Tensor,
+    Value,
+    exclusive,
+    options_of,
+    parts,
+)
+
+LEAVES = frozenset(
+    {
+        "Linear",
+        "Conv1d",
+        "Conv2d",
+        "Conv3d",
+        "LayerNorm",
+        "RMSNorm",
+        "GroupNorm",
+        "BatchNorm1d",
+        "BatchNorm2d",
+        "Bilinear",
+    }
+)
+ANY_LEAF = LEAVES | {"Embedding"}
+FEW = 100_000
+CONTAINERS = ("ModuleList", "Sequential", "ModuleDict")
+
+
+def last_name(dotted: str) -> str:
+    """The last part of a dotted name."""
+    return dotted.rpartition(".")[2]
+
+
+def leaf_reason(trace: Trace, shard: Shard) -> str:
+    """Why a `fully_shard` call makes leaves into units; empty when it does not."""
+    module = shard.module
+    if not isinstance(module, Module):
+        return ""
+    if module.each == "modules" and module.owner is not None:
+        tests = [g for g in shard.guards if g.subject is module]
+        about = [g for g in shard.guards if g not in tests and _speaks_of(g, module)]
+        if about:
+            return ""
+        if not tests:
+            return f"every module of `{called(module.owner)}` becomes an FSDP unit"
+        return _filtered(tests, module.owner)
+    inside = _block_around(module)
+    if inside is not None and _leaf_of_loop(module) and shard.loops and not _filters(shard, module):
+        return f"every layer inside a block of `{called(inside)}` becomes an FSDP unit"
+    return ""
+
+
+def _filtered(tests: list[Literal], owner: Value) -> str:
+    allowed = [name for test in tests if test.holds for name in test.classes]
+    if not allowed:
+        return ""
+    leaves = sorted({last_name(name) for name in allowed if name.startswith("torch.nn.")} & LEAVES)
+    if not leaves:
+        return ""
+    return f"every {' and '.join(leaves)} of `{called(owner)}` becomes an FSDP unit"
+
+
+def _speaks_of(guard: Literal, module: Module) -> bool:
+    return _mentions(guard.key, module.number)
+
+
+def _mentions(key: object, number: int) -> bool:
+    if isinstance(key, tuple):
+        return any(_mentions(part, number) for part in key)
+    if isinstance(key, Literal):
+        return _mentions(key.key, number)
+    return key == number
+
+
+def _filters(shard: Shard, module: Module) -> bool:
+    return any(g.subject is module or _speaks_of(g, module) for g in shard.guards)
+
+
+def _block_around(module: Module) -> Value | None:
+    """The model in whose block `module` lies, when it was drawn from inside an element of a list of blocks."""
+    owner = module.owner
+    if not isinstance(owner, Module) or module.key in ("",):
+        return None
+    if owner.library is not None and last_name(owner.library) in CONTAINERS and not _is_block(owner):
+        return None
+    return owner.owner.owner or owner.owner if _is_block(owner) and owner.owner is not None else None
+
+
+def _is_block(module: Module) -> bool:
+    """An element of a container of the model, or one drawn from `layers`."""
+    if module.each in ("items", "children") and module.key == "[]":
+        return True
+    owner = module.owner
+    return isinstance(owner, Module) and owner.library is not None and last_name(owner.library) in CONTAINERS
+
+
+def _leaf_of_loop(module: Module) -> bool:
+    if module.each == "children":
+        return True
+    return module.library is not None and last_name(module.library) in ANY_LEAF
+
+
+def policy_reason(shard: Shard) -> str:
+    """Why an FSDP1 wrap policy makes leaves into units; empty when it does not."""
+    policy = shard.kwargs.get("auto_wrap_policy")
+    for option, _ in options_of(policy) if policy is not None else ():
+        found = _policy(option)
+        if found:
+            return found
+    return ""
+
+
+def _policy(value: Value) -> str:
+    if isinstance(value, External):
+        if last_name(value.dotted) == "always_wrap_policy":
+            return "`always_wrap_policy` makes every module an FSDP unit"
+        return ""
+    kwargs: dict[str, Value] = {}
+    name = ""
+    args: tuple[Value, ...] = ()
+    if isinstance(value, Partial) and isinstance(value.function, External):
+        name, kwargs, args = last_name(value.function.dotted), value.kwargs, value.args
+    elif isinstance(value, Object):
+        name, kwargs, args = last_name(value.cls), value.kwargs, value.args
+    if name == "size_based_auto_wrap_policy":
+        least = kwargs.get("min_num_params")
+        if isinstance(least, Const) and isinstance(least.value, int | float) and least.value < FEW:
+            return f"`min_num_params={least.value:,}` makes nearly every layer an FSDP unit"
+    if name in ("ModuleWrapPolicy", "transformer_auto_wrap_policy"):
+        classes = kwargs.get("transformer_layer_cls") or kwargs.get("module_classes") or (args[0] if args else None)
+        leaves = sorted({last_name(n) for n in _class_names(classes) if n.startswith("torch.nn.")} & LEAVES)
+        if leaves:
+            return f"the wrap policy makes every {' and '.join(leaves)} an FSDP unit"
+    return ""
+
+
+def _class_names(value: Value | None) -> list[str]:
+    return [p.dotted for p in parts(value) if isinstance(p, External)] if value is not None else []
+
+
+# roots ----------------------------------------------------------------------------------------------------------
+
+
+def model_of(trace: Trace, module: Value) -> Value:
+    """The outermost model that `module` is part of, as far as this run knows it."""
+    outer = module
+    for one in module.line():
+        if isinstance(one, Module) or any(touches(one, s.module) for s in trace.every(Shard) if s.module is not one):
+            outer = one if isinstance(one, Module) or _acts_as_module(trace, one) else outer
+    return outer
+
+
+def _acts_as_module(trace: Trace, value: Value) -> bool:
+    """True when the run treats the value as a module: it is called, sharded, or asked for its parameters."""
+    for event in trace.events:
+        if isinstance(event, Shard | Forward) and related(event.module, value):
+            return True
+        if isinstance(event, BuildOptimizer):
+            if any(m is value for params in event.optimizer.holds for m in params.of):
+                return True
+    return False
+
+
+def is_trained(trace: Trace, model: Value, after: Event) -> bool:
+    """True when the run goes on with the model after the event: an optimizer gets its parameters, or it is called."""
+    for event in trace.events:
+        if event.order <= after.order or exclusive(event.guards, after.guards):
+            continue
+        if isinstance(event, BuildOptimizer) and any(
+            related(m, model) for params in event.optimizer.holds for m in params.of
+        ):
+            return True
+        if isinstance(event, Forward) and related(event.module, model):
+            return True
+    return False
+
+
+def left_over(trace: Trace, model: Value, at: Event) -> list[str] | None:
+    """Names of the parts of a model that hold parameters and that no sharding call covers; None when not known."""
+    if not isinstance(model, Module) or not model.built or (model.cls is None and not model.children):
+        return None
+    shards = [s for s in trace.every(Shard) if not exclusive(s.guards, at.guards)]
+    found: list[str] = []
+    for name, value in model.parameters.items():
+        if isinstance(value, Tensor):
+            found.append(name)
+    for name, child in model.children.items():
+        if _owns_parameters(child) and not _covered(child, shards):
+            found.append(name)
+    return found
+
+
+def _covered(module: Module, shards: list[Shard]) -> bool:
+    if any(covers(one, module) for s in shards for one in (s.module, *s.group)):
+        return True
+    if module.library is not None and last_name(module.library) in CONTAINERS and module.children:
+        return all(_covered(child, shards) for child in module.children.values() if _owns_parameters(child))
+    drawn = [s.module for s in shards if s.module.owner is module and isinstance(s.module, Module) and s.module.each]
+    return bool(drawn)
+
+
+def _owns_parameters(module: Module) -> bool:
+    if module.library is None:
+        return True
+    last = last_name(module.library)
+    if last in CONTAINERS:
+        return any(_owns_parameters(child) for child in module.children.values())
+    return last in ANY_LEAF or not module.library.startswith("torch.nn.") or (last[:1].isupper() and last not in PLAIN)
+
+
+PLAIN = frozenset(
+    {
+        "ReLU",
+        "GELU",
+        "SiLU",
+        "Tanh",
+        "Sigmoid",
+        "Softmax",
+        "Dropout",
+        "Identity",
+        "Flatten",
+        "MaxPool2d",
+        "AvgPool2d",
+        "AdaptiveAvgPool1d",
+        "AdaptiveAvgPool2d",
+        "CrossEntropyLoss",
+        "MSELoss",
+        "LeakyReLU",
+        "ELU",
+        "Softplus",
+        "Hardswish",
+        "Mish",
+        "Unflatten",
+        "Upsample",
+        "PixelShuffle",
+        "ZeroPad2d",
+        "LogSoftmax",
+        "BCEWithLogitsLoss",
+        "NLLLoss",
+        "L1Loss",
+        "Dropout1d",
+        "Dropout2d",
+    }
+)
+
+
+def block_lists(model: Value) -> Iterator[tuple[str, Module]]:
+    """The lists of blocks in a model whose structure is known: name and container."""
+    todo: list[tuple[str, Value]] = [("", model)]
+    while todo:
+        path, value = todo.pop(0)
+        if not isinstance(value, Module):
+            continue
+        if value.wraps is not None:
+            todo.append((path, value.wraps))
+        if value.library is not None and last_name(value.library) in ("ModuleList", "ModuleDict", "Sequential"):
+            if _is_block_list(value):
+                yield path, value
+                continue
+        for name, child in value.children.items():
+            todo.append((f"{path}.{name}" if path else name, child))
+
+
+def _is_block_list(container: Module) -> bool:
+    blocks = [c for c in container.children.values() if not is_leaf(c)]
+    if not blocks:
+        return False
+    if len(blocks) >= 2:
+        return True
+    return blocks[0].count is None or blocks[0].count >= 2
+
+
+def is_leaf(module: Value) -> bool:
+    """True for library layers that hold no other modules."""
+    return isinstance(module, Module) and module.library is not None and last_name(module.library) in ANY_LEAF | PLAIN
+
+
+def is_container(module: Value) -> bool:
+    """True for elements of containers and for what was drawn from a model: no roots."""
+    return isinstance(module, Module) and (bool(module.each) or module.key == "[]" or _in_container(module))
+
+
+def _in_container(module: Module) -> bool:
+    owner = module.owner
+    return isinstance(owner, Module) and owner.library is not None and last_name(owner.library) in CONTAINERS
+
+
+def unit_count(trace: Trace, model: Value) -> int:
+    """How many sharding calls touch the model, different places counted once."""
+    return len({s.site for s in trace.shards(model)})
+
+
+def has_each(trace: Trace, model: Value) -> bool:
+    """True when every module of the model is sharded by `apply`."""
+    return any(touches(each.module, model) for each in trace.every(ShardEach))

@@ -1,0 +1,49 @@
+"""Questions about values of tensors: sharded where they come from, and agreed among the ranks later."""
+
+from __future__ import annotations
+
+from fsdp_lint.trace.events import Collective, Event, Handed, Shard
+from fsdp_lint.trace.models.collectives import AGREEING
+from fsdp_lint.trace.trace import Trace
+from fsdp_lint.trace.values import Params, StateDict, Tensor, Unknown, Value, parts
+
+QUIET = ("print", "info", "debug", "warning", "log", "append", "write", "add_scalar", "update", "format")
+
+
+def sharded_source(trace: Trace, tensor: Tensor, at: Event) -> Shard | None:
+    """The FSDP2 sharding call by which the parameters behind a tensor are DTensors."""
+    source = tensor.source
+    modules: tuple[Value, ...] = ()
+    when: Event = at
+    if isinstance(source, Params):
+        modules = source.of
+        when = source.taken or at
+    elif isinstance(source, StateDict):
+        modules = (source.of,)
+    for module in modules:
+        shard = trace.sharded(module, when, 2)
+        if shard is not None and trace.sharded(module, when, 1) is None:
+            return shard
+    return None
+
+
+def agreed_later(trace: Trace, tensor: Tensor) -> bool:
+    """True when the ranks bring the value together by a collective, or when it goes where that cannot be seen."""
+    for event in trace.events:
+        if isinstance(event, Collective) and event.op in AGREEING:
+            if any(_comes_from(value, tensor) for value in event.on):
+                return True
+        if isinstance(event, Handed) and not event.to.rpartition(".")[2].startswith(QUIET):
+            if any(_comes_from(value, tensor) for value in event.values):
+                return True
+    return False
+
+
+def _comes_from(value: Value, tensor: Tensor, hops: int = 6) -> bool:
+    for part in parts(value):
+        if isinstance(part, Tensor) and tensor.number in part.ancestry():
+            return True
+        if isinstance(part, Unknown) and hops:
+            if any(_comes_from(one, tensor, hops - 1) for one in part.inputs):
+                return True
+    return False

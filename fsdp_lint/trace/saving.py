@@ -1,0 +1,74 @@
+"""Questions about what is written to files: which sharded values it holds, and who writes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fsdp_lint.trace.events import Save, TakeState
+from fsdp_lint.trace.trace import Trace, rank_guard
+from fsdp_lint.trace.values import Module, Optimizer, Params, StateDict, Tensor, Value, parts
+
+KEPT = frozenset({"entry", "shard", "parameter"})
+
+
+def raw_states(trace: Trace, save: Save) -> Iterator[StateDict]:
+    """State dicts of FSDP2 models that are saved with their DTensors as they are."""
+    for part in parts(save.content):
+        state = part if isinstance(part, StateDict) else None
+        if isinstance(part, Tensor) and part.form in KEPT and isinstance(part.source, StateDict):
+            state = part.source
+        if state is None or isinstance(state.of, Optimizer) or state.form not in ("raw", "sharded"):
+            continue
+        taken = next((e for e in trace.every(TakeState) if e.state is state), None)
+        if trace.sharded(state.of, taken or save, 2) is not None and not _is_fsdp1(state.of):
+            yield state
+
+
+def _is_fsdp1(module: Value) -> bool:
+    return isinstance(module, Module) and module.library in ("FullyShardedDataParallel", "DistributedDataParallel")
+
+
+def shares(trace: Trace, save: Save) -> str:
+    """What in the saved content differs from rank to rank, apart from raw model state dicts; empty when nothing."""
+    for part in parts(save.content):
+        if isinstance(part, StateDict):
+            if part.form == "full-rank0" and trace.sharded(_model_of(part), save) is not None:
+                return f"`{part.name}` is empty on every rank but 0"
+            if (
+                isinstance(part.of, Optimizer)
+                and part.form in ("raw", "sharded")
+                and _sharded_optimizer(trace, part, save)
+            ):
+                return f"`{part.name}` holds this rank's part of the optimizer's state"
+        if isinstance(part, Tensor) and part.form == "local" and _sharded_source(trace, part, save):
+            return "the local shards differ from rank to rank"
+        if isinstance(part, Tensor) and part.form in ("copy", "shard", "parameter") and isinstance(part.source, Params):
+            if _sharded_source(trace, part, save):
+                return "the DTensors hold this rank's shards"
+    return ""
+
+
+def _model_of(state: StateDict) -> Value:
+    if isinstance(state.of, Optimizer) and state.of.holds:
+        return state.of.holds[0].of[0]
+    return state.of
+
+
+def _sharded_optimizer(trace: Trace, state: StateDict, save: Save) -> bool:
+    optimizer = state.of
+    assert isinstance(optimizer, Optimizer)
+    return any(trace.sharded(m, save) is not None for params in optimizer.holds for m in params.of)
+
+
+def _sharded_source(trace: Trace, tensor: Tensor, save: Save) -> bool:
+    source = tensor.source
+    if isinstance(source, StateDict):
+        return trace.sharded(_model_of(source), save) is not None
+    if isinstance(source, Params) and source.taken is not None:
+        return any(trace.sharded(module, source.taken, 2) is not None for module in source.of)
+    return False
+
+
+def by_every_rank(save: Save) -> bool:
+    """True when no test of the rank stands around the call."""
+    return rank_guard(save) is None

@@ -1,0 +1,75 @@
+"""Questions about collectives: what all ranks must do together, and who does it."""
+
+from __future__ import annotations
+
+from fsdp_lint.trace.events import Collective, Event, Forward, Shard, TakeState
+from fsdp_lint.trace.trace import Trace, called
+from fsdp_lint.trace.values import Literal, Module, Params, StateDict, Tensor, Value
+
+ALWAYS = frozenset({"full_tensor", "redistribute", "distribute_tensor"})
+STATE = frozenset(
+    {
+        "get_model_state_dict",
+        "get_optimizer_state_dict",
+        "get_state_dict",
+        "set_model_state_dict",
+        "set_optimizer_state_dict",
+        "set_state_dict",
+        "summon_full_params",
+        "FSDP.optim_state_dict",
+        "unshard",
+    }
+)
+
+
+def collective_of(trace: Trace, event: Event) -> str:
+    """What the event is called when all ranks must take part in it; empty for other events."""
+    match event:
+        case Collective(op=op, on=on, plain=plain):
+            if plain or op in ALWAYS or op.startswith("torch.distributed.checkpoint."):
+                return f"`{op.rpartition('.')[2] if 'checkpoint' in op else op}`"
+            if op in STATE or op == "clip_grad_norm_":
+                return f"`{op}`" if _any_sharded(trace, on, event) else ""
+        case Shard(generation=generation):
+            return "`fully_shard`" if generation == 2 else "`FullyShardedDataParallel`"
+        case Forward(module=module):
+            if trace.sharded(module, event) is not None and trace.covering(module, event) is not None:
+                return f"the forward of the sharded `{called(module)}`"
+        case TakeState(state=state):
+            if _is_fsdp1(state.of) and state.form == "raw":
+                return f"`{called(state.of)}.state_dict()`, a collective with FSDP1"
+    return ""
+
+
+def _any_sharded(trace: Trace, on: tuple[Value, ...], event: Event) -> bool:
+    for value in on:
+        modules: tuple[Value, ...] = (value,)
+        if isinstance(value, Params):
+            modules = value.of
+        elif isinstance(value, Tensor | StateDict):
+            continue
+        if any(trace.sharded(module, event) is not None for module in modules):
+            return True
+    return False
+
+
+def _is_fsdp1(module: Value) -> bool:
+    return isinstance(module, Module) and module.library == "FullyShardedDataParallel"
+
+
+def has_counterpart(trace: Trace, event: Event, what: str, guard: Literal) -> bool:
+    """True when the ranks that the guard leaves out make the same call in another place."""
+    for other in trace.events:
+        if other is event or type(other) is not type(event):
+            continue
+        if any(literal.key == guard.key and literal.holds != guard.holds for literal in other.guards):
+            if collective_of(trace, other) == what:
+                return True
+    return False
+
+
+def is_alone(event: Event) -> bool:
+    """True when the call is made in a group of its own, or in a run that is not distributed."""
+    if any(literal.kind == "single" and not literal.holds for literal in event.guards):
+        return True
+    return isinstance(event, Collective) and event.group is not None

@@ -1,0 +1,69 @@
+"""A collective that only some ranks reach.
+
+## What it finds
+
+Under a test of the rank (`rank == 0`, `is_main_process`, an early return of the other ranks, a `rank_zero_only` function):
+a call that all ranks must make together. These are the collectives of torch.distributed, `full_tensor()`,
+`get_model_state_dict` and its like, `torch.distributed.checkpoint.save` and `load`, `clip_grad_norm_`, forward, backward
+and optimizer step of a sharded model, `fully_shard` itself, and FSDP1's `state_dict()` and `summon_full_params`. Helper
+functions are followed.
+
+## Why it is wrong
+
+The other ranks never come, and the call waits: measured with gloo until the timeout, with NCCL until the watchdog (10
+minutes by default). Worse, if the other ranks go on to the next collective, NCCL pairs the two, and **`full_tensor()` under
+`rank == 0` returns a wrong tensor first** and hangs later.
+
+## How to mend it
+
+Make the call on all ranks, in front of the test, and keep only the writing of the file inside it.
+
+## When to leave it
+
+Where the ranks that the test leaves out make the same call elsewhere (both branches broadcast, a barrier on each side),
+where the call has a process group of its own, or where the state dict is FSDP2's `state_dict()`, which asks nobody. The
+rule sees these.
+
+## References
+
+- https://docs.pytorch.org/docs/stable/distributed.html
+- https://github.com/pytorch/pytorch/issues/148756
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fsdp_lint.rule import Finding, Rule, Severity
+from fsdp_lint.source.file import Site
+from fsdp_lint.trace.events import Event, Shard
+from fsdp_lint.trace.together import collective_of, has_counterpart, is_alone
+from fsdp_lint.trace.trace import Trace, rank_guard, site_at_depth
+
+
+def check(trace: Trace) -> Iterator[Finding]:
+    """One finding for each call under a rank test that all ranks must make."""
+    if not any(True for _ in trace.every(Shard)):
+        return
+    reported: set[Site] = set()
+    for event in trace.events:
+        guard = rank_guard(event)
+        what = collective_of(trace, event) if guard is not None else ""
+        if guard is None or not what or has_counterpart(trace, event, what, guard) or is_alone(event):
+            continue
+        at = site_at_depth(event, guard.depth)
+        if at in reported:
+            continue
+        reported.add(at)
+        yield Finding(
+            at=at,
+            message=f"only some ranks reach {what}, and it waits for all of them",
+            because=_inner(event, at, what),
+        )
+
+
+def _inner(event: Event, at: Site, what: str) -> list[tuple[Event | Site, str]]:
+    return [] if event.site == at else [(event, f"{what} is here")]
+
+
+RULE = Rule(check, code="FSDP501", severity=Severity.ERROR, since="0.1.0")

@@ -1,0 +1,76 @@
+"""CPU offload with a process group that knows NCCL only.
+
+## What it finds
+
+`fully_shard(..., offload_policy=CPUOffloadPolicy())` in a program whose process group is made with the backend "nccl"
+alone (or with a `device_id` and no backend), and that clips gradients or gathers a full state dict.
+
+## Why it is wrong
+
+Offloaded gradients live on the CPU, and NCCL cannot reduce their norm: the first `clip_grad_norm_` raises "No backend type
+associated with device type cpu" (torch 2.4 to 2.13; six public reports).
+
+## How to mend it
+
+Name a backend for each device: `init_process_group("cpu:gloo,cuda:nccl")`.
+
+## When to leave it
+
+Where nothing is ever reduced on the CPU. Without a backend and without `device_id` torch takes both, and the rule is
+silent, as it is where the backend is a variable.
+
+## References
+
+- https://docs.pytorch.org/docs/stable/distributed.html (backends)
+- https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html (CPUOffloadPolicy)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fsdp_lint.rule import Finding, Rule, Severity
+from fsdp_lint.trace.events import Collective, InitProcessGroup, Shard
+from fsdp_lint.trace.trace import Trace
+from fsdp_lint.trace.values import Const, Object, exclusive, parts
+
+ON_CPU = frozenset({"clip_grad_norm_", "get_model_state_dict", "get_state_dict", "full_tensor"})
+
+
+def check(trace: Trace) -> Iterator[Finding]:
+    """One finding for each process group that offloaded gradients cannot use."""
+    offloads = [shard for shard in trace.every(Shard) if _offloads(shard)]
+    needs = [event for event in trace.every(Collective) if event.op in ON_CPU]
+    for start in trace.every(InitProcessGroup):
+        if not _only_nccl(start):
+            continue
+        for shard in offloads:
+            need = next((n for n in needs if not exclusive(n.guards, shard.guards)), None)
+            if need is not None and not exclusive(shard.guards, start.guards):
+                yield Finding(
+                    at=start,
+                    message="this process group knows NCCL only, and gradients that are offloaded to the CPU need gloo",
+                    because=[
+                        (shard, "parameters and gradients are offloaded to the CPU here"),
+                        (need, f"`{need.op}` reduces them here"),
+                    ],
+                )
+                break
+
+
+def _offloads(shard: Shard) -> bool:
+    policy = shard.kwargs.get("offload_policy")
+    return policy is not None and any(isinstance(p, Object) and p.cls == "CPUOffloadPolicy" for p in parts(policy))
+
+
+def _only_nccl(start: InitProcessGroup) -> bool:
+    if not start.kwargs_known:
+        return False
+    if start.backend is None or (isinstance(start.backend, Const) and start.backend.value is None):
+        return start.device_id is not None and not (
+            isinstance(start.device_id, Const) and start.device_id.value is None
+        )
+    return isinstance(start.backend, Const) and start.backend.value in ("nccl", "cuda:nccl")
+
+
+RULE = Rule(check, code="FSDP602", severity=Severity.ERROR, since="0.1.0")

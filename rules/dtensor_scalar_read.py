@@ -1,0 +1,62 @@
+"""A number is read from a sharded tensor: it is this rank's part of the value.
+
+## What it finds
+
+`.item()`, `float()`, `int()`, `bool()` or a truth test on a parameter, a gradient, or a reduction of one, of a model
+sharded with `fully_shard`, without `full_tensor()` before.
+
+## Why it is wrong
+
+The reduction of a DTensor stays partial until somebody asks for the whole, and reading it asks for nothing. Measured on
+two ranks: a sum of 0.740 and 1.379 where the true one is 2.120; the usual hand-written gradient norm gives 0.715 and 0.709
+for 1.007, with gloo and NCCL alike. In a condition the ranks take different branches, and hang.
+
+`clip_grad_norm_(...).item()` is the same mistake with torch 2.7 to 2.9 only; from 2.10 on it gives the true norm. The rule
+looks at the newest torch release that your project allows.
+
+## How to mend it
+
+Call `.full_tensor()` before the number is read: `x.norm().full_tensor().item()`. It is a collective, so all ranks must
+reach it.
+
+## When to leave it
+
+Where the local value is brought together afterwards, by `all_reduce` for instance; the rule sees that and is silent.
+A chain with `to_local()` in it is to-local-arithmetic's business.
+
+## References
+
+- https://github.com/pytorch/pytorch/issues/144054
+- https://github.com/pytorch/pytorch/issues/166638
+- https://github.com/pytorch/pytorch/issues/170862 (clip_grad_norm_)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fsdp_lint.rule import Finding, Rule, Severity
+from fsdp_lint.trace.events import ReadScalar
+from fsdp_lint.trace.reading import agreed_later, sharded_source
+from fsdp_lint.trace.trace import Trace, called
+from fsdp_lint.trace.versions import newest_is_between
+
+
+def check(trace: Trace) -> Iterator[Finding]:
+    """One finding for each number that is read from a sharded tensor."""
+    for event in trace.every(ReadScalar):
+        clip = event.tensor.form == "norm"
+        if clip and not newest_is_between(trace.torch, "2.7", "2.10"):
+            continue
+        shard = sharded_source(trace, event.tensor, event)
+        if shard is None or agreed_later(trace, event.tensor):
+            continue
+        what = "the norm that torch 2.7 to 2.9 give" if clip else "a sharded tensor"
+        yield Finding(
+            at=event,
+            message=f"{event.how} of {what} is this rank's part of the value, not the whole",
+            because=[(shard, f"`{called(shard.module)}` is sharded here")],
+        )
+
+
+RULE = Rule(check, code="FSDP402", severity=Severity.ERROR, since="0.1.0")

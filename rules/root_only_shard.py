@@ -1,0 +1,100 @@
+"""The whole model is one FSDP unit.
+
+## What it finds
+
+A sharding call on the root of a model as the only one, where the model is known to hold a list of blocks; with FSDP1 also
+where no wrap policy is passed, among them a policy that was built and forgotten.
+
+## Why it is wrong
+
+One unit means one all-gather of the whole model before the forward: all parameters are whole at once, so that the peak
+saves nothing, and no communication overlaps with computing. Numbers and results are right, and what is held between steps
+is as small as with units per block: only the peak shows it. Measured on two H200 with NCCL, 937 million parameters, AdamW:
+peak 14.5 GiB with one unit, 8.9 GiB with one unit a block.
+
+## How to mend it
+
+Shard each block first, then the root. With FSDP1 pass `auto_wrap_policy=ModuleWrapPolicy({Block})`.
+
+## When to leave it
+
+Where the model is small: one unit is the fastest choice if everything fits. The rule is silent below 1,000,000
+parameters where it can count them.
+
+## References
+
+- https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
+- https://github.com/facebookresearch/fairscale/issues/971
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fsdp_lint.rule import Finding, Rule, Severity
+from fsdp_lint.trace.events import Shard
+from fsdp_lint.trace.granularity import block_lists, has_each, is_container, is_leaf, is_trained
+from fsdp_lint.trace.models.sizes import parameter_count
+from fsdp_lint.trace.trace import Trace, called, touches
+from fsdp_lint.trace.values import Const, Module, exclusive, options_of
+
+SMALL = 1_000_000
+
+
+def check(trace: Trace) -> Iterator[Finding]:
+    """One finding for each model that is sharded as a whole and nowhere else."""
+    for shard in trace.every(Shard):
+        if shard.group or _has_other_units(trace, shard) or is_container(shard.module) or is_leaf(shard.module):
+            continue
+        count = parameter_count(shard.module)
+        if count is not None and count < SMALL:
+            continue
+        lists = list(block_lists(shard.module))
+        name = called(shard.module)
+        if shard.generation == 1:
+            if _has_policy(shard) or (isinstance(shard.module, Module) and shard.module.each):
+                continue
+            yield Finding(
+                at=shard,
+                message=f"`{name}` is wrapped without a policy: all of it is one FSDP unit, whole on every rank at once",
+            )
+        elif lists and is_trained(trace, shard.module, shard):
+            path, blocks = lists[0]
+            where = f"`{name}.{path}`" if path else f"`{name}`"
+            how_many = _how_many(blocks)
+            yield Finding(
+                at=shard,
+                message=f"`{name}` is one FSDP unit, whole on every rank at once: {how_many} of {where} are not sharded "
+                "one by one",
+            )
+
+
+def _how_many(blocks: Module) -> str:
+    counts = [child.count for child in blocks.children.values()]
+    if all(count is not None for count in counts):
+        return f"the {sum(count or 0 for count in counts)} blocks"
+    return "the blocks"
+
+
+def _has_other_units(trace: Trace, shard: Shard) -> bool:
+    if has_each(trace, shard.module) or trace.replicated(shard.module):
+        return True
+    if any(True for _ in trace.handed(shard.module)):
+        return True
+    return any(
+        other.site != shard.site and touches(other.module, shard.module) and not exclusive(other.guards, shard.guards)
+        for other in trace.every(Shard)
+    )
+
+
+def _has_policy(shard: Shard) -> bool:
+    """True when a policy is passed, or may be."""
+    if not shard.kwargs_known:
+        return True
+    policy = shard.kwargs.get("auto_wrap_policy")
+    if policy is None:
+        return False
+    return any(not (isinstance(option, Const) and option.value is None) for option, _ in options_of(policy))
+
+
+RULE = Rule(check, code="FSDP203", severity=Severity.WARNING, since="0.1.0")

