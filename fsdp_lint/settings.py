@@ -74,13 +74,14 @@ def keys() -> Mapping[str, dataclasses.Field[Any]]:
 def load(start: Path, config: Path | None = None, **overrides: tuple[str, ...]) -> Settings:
     """The settings for a run that begins at `start`: those of the nearest folder with a configuration, or of `config`.
 
+    Patterns are relative to the folder of the configuration, or to the project's root if it is named by `config`.
     `overrides` come from the command line. A `select` there starts anew: what the configuration selects and ignores
     is left out. `ignore` and `extend_select` are added to the configuration's. Raises SettingsError.
     """
     folder = Path(os.path.abspath(start))
     folder = folder if folder.is_dir() else folder.parent
     path, table = (config, _table_of(config)) if config is not None else _nearest(folder)
-    root = Path(os.path.abspath(path)).parent if path is not None else _bare_root(folder)
+    root = path.parent if path is not None and config is None else _bare_root(folder)
     values = {key.replace("-", "_"): _value(key, value, path) for key, value in table.items()}
     if overrides.get("select"):
         values |= {"select": overrides["select"], "ignore": (), "extend_select": ()}
@@ -103,8 +104,9 @@ def _nearest(folder: Path) -> tuple[Path | None, dict[str, Any]]:
 
 
 def _bare_root(folder: Path) -> Path:
+    """Where no configuration marks the root."""
     for above in (folder, *folder.parents):
-        if (above / "pyproject.toml").is_file() or (above / ".git").exists():
+        if any((above / name).exists() for name in ("fsdp-lint.toml", "pyproject.toml", ".git")):
             return above
     return folder
 

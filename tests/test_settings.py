@@ -89,9 +89,10 @@ def test_nothing_is_taken_from_beyond_the_git_root(root: Path) -> None:
 
 def test_a_file_that_is_named_counts_alone(root: Path) -> None:
     pyproject(root, '[tool.fsdp-lint]\nselect = ["FSDP1"]')
-    (root / "other.toml").write_text("gpu-memory = 24.5")
-    settings = load(root, root / "other.toml")
-    assert (settings.select, settings.gpu_memory) == ((), 24.5)
+    other = root.parent / "elsewhere.toml"
+    other.write_text("gpu-memory = 24.5")
+    settings = load(root, other)
+    assert (settings.select, settings.gpu_memory, settings.root) == ((), 24.5, root)
     with pytest.raises(SettingsError, match=r"gone\.toml: cannot be read: no such file"):
         load(root, root / "gone.toml")
 

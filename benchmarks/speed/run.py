@@ -21,7 +21,7 @@ from pathlib import Path
 
 def cpu_seconds(command: Sequence[str]) -> float:
     """Runs a command to its end. Findings (exit code 1) and files it could not read (2) are no failure of the run."""
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode not in (0, 1, 2):

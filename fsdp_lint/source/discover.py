@@ -70,6 +70,19 @@ def discover(paths: Iterable[Path], root: Path, exclude: Sequence[str] = ()) -> 
     return Discovery(tuple(sorted(walk.files)), tuple(walk.errors))
 
 
+def around(paths: Iterable[Path], root: Path, exclude: Sequence[str] = ()) -> Discovery:
+    """The files among which those in `paths` may find what they import, and who imports them.
+
+    That is the whole project; where nothing marks a project (a script in a home folder, say), it is only what lies
+    beside the named files and in the named folders.
+    """
+    if any((root / name).exists() for name in (*_PROJECT_FILES, ".git")):
+        return discover([root], root, exclude)
+    paths = [Path(os.path.abspath(path)) for path in paths]
+    beside = {each for path in paths if not path.is_dir() for each in path.parent.glob("*.py") if each.is_file()}
+    return discover([*(path for path in paths if path.is_dir()), *beside], root, exclude)
+
+
 def _why(error: OSError) -> str:
     if isinstance(error, FileNotFoundError):
         return "no such file or folder"
