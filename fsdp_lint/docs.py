@@ -41,13 +41,16 @@ def stripped(text: str) -> str:
 
 
 def _example(folder: Path) -> str:
-    """The first bad program, those that show their cure before others, and the way to its twin."""
+    """A bad program and the way to its twin: the plainest, `bad_inline`, else the first of those that show a cure."""
     twins = {bad: _twin(bad) for bad in sorted(folder.glob("bad_*")) if bad.suffix == ".py" or bad.is_dir()}
     if not twins:
         return ""
-    bad, twin = min(
-        twins.items(), key=lambda item: (item[0].is_dir(), item[1] is None or "good_" in item[1].name, item[0])
-    )
+
+    def plainest(item: tuple[Path, Path | None]) -> tuple[bool, bool, bool, Path]:
+        bad, twin = item
+        return bad.is_dir(), twin is None or not twin.name.startswith("fixed_"), bad.stem != "bad_inline", bad
+
+    bad, twin = min(twins.items(), key=plainest)
     old = _texts(bad)
     parts = [_code("python", text, name) for name, text in old.items()]
     if twin is not None:
