@@ -36,6 +36,7 @@ from fsdp_lint.trace.values import (
 
 RANK_ZERO = re.compile(r"(rank_?zero|rank_?0|main_process|on_main|master_only|only_main|only_rank)", re.IGNORECASE)
 SMALL = 12
+RECURSIONS = 3
 
 
 @functools.lru_cache(maxsize=4096)
@@ -302,7 +303,7 @@ class Calls(State):
     def enter(self, function: Function, call: Call, self_value: Value | None = None) -> Value:
         """Runs a project function in place and returns its value."""
         node = self.function_node(function)
-        if node is None or len(self.frames) >= DEPTH or any(s.node is call.site.node for s in self.stack):
+        if node is None or len(self.frames) >= DEPTH or self._recurses(call):
             self.note_arguments(call, function.name)
             return Unknown(inputs=tuple(call.values()))
         source = self.project.source(function.path)
@@ -319,6 +320,9 @@ class Calls(State):
         )
         self.entered.add((function.path, function.qualname))
         return self._run_frame(frame, node, function, call, self_value)
+
+    def _recurses(self, call: Call) -> bool:
+        return sum(site.node is call.site.node for site in self.stack) >= RECURSIONS
 
     def note_arguments(self, call: Call, name: str) -> None:
         """Where a call cannot be followed, its arguments go to code that is not known."""
@@ -389,7 +393,7 @@ class Calls(State):
         if params.star_kwarg is not None:
             frame.names[params.star_kwarg.name.value] = Mapping(items=kwargs, rest=list(call.rest), open=call.open)
         for name, value in frame.names.items():
-            if not value.name:
+            if not value.name and name not in ("self", "cls"):
                 value.name = name
 
     def argument(self, frame: Frame, param: cst.Param, kwargs: dict[str, Value], call: Call) -> Value:

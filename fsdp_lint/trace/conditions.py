@@ -10,6 +10,7 @@ import libcst as cst
 
 from fsdp_lint.trace.calls import Calls
 from fsdp_lint.trace.events import ReadScalar, Shard
+from fsdp_lint.trace.trace import touches
 from fsdp_lint.trace.values import (
     Bound,
     Choice,
@@ -36,6 +37,7 @@ from fsdp_lint.trace.values import (
     WorldSize,
     choice,
     options_of,
+    origins,
 )
 
 SOLID = (Module, Instance, Function, Bound, Optimizer, Params, StateDict, Object, Mesh, Class, Rank, WorldSize, Tensor)
@@ -107,12 +109,12 @@ class Conditions(Calls):
             return Condition(true=left.true, false=false)
         return Condition(true=self.opaque(("either", left.true, other.true)).true, false=false)
 
-    def opaque(self, key: tuple[Any, ...], kind: str = "other") -> Condition:
-        """A test of which only its identity is known."""
-        depth = len(self.stack)
+    def opaque(self, key: tuple[Any, ...], kind: str = "other", *values: Value) -> Condition:
+        """A test of which only its identity, and what it speaks of, is known."""
+        depth, about = len(self.stack), origins(*values)
         return Condition(
-            true=(Literal(key, True, kind, depth=depth),),
-            false=(Literal(key, False, kind, depth=depth),),
+            true=(Literal(key, True, kind, depth, about=about),),
+            false=(Literal(key, False, kind, depth, about=about),),
         )
 
     def truth(self, value: Value, node: cst.BaseExpression) -> Condition | bool:
@@ -126,20 +128,22 @@ class Conditions(Calls):
                 return _negated(self.rank_is(value, 0))
             case WorldSize():
                 return True
+            case Sequence(children_of=module, exact=False) if module is not None:
+                return self.opaque(("has children", module.number), "other", module)
             case Sequence(items=items, exact=exact):
-                return bool(items) if exact else self.opaque(("truth", value.number))
+                return bool(items) if exact else self.opaque(("truth", value.number), "other", value)
             case Mapping(items=found, rest=rest, open=more):
                 if more or rest:
-                    return self.opaque(("truth", value.number))
-                return bool(found) or self.opaque(("truth", value.number))
+                    return self.opaque(("truth", value.number), "other", value)
+                return bool(found) or self.opaque(("truth", value.number), "other", value)
             case Choice():
                 return self._truth_of_choice(value, lambda option: self.truth(option, node))
             case Tensor(form=form):
                 if form in READ:
                     self.emit(ReadScalar, self.site(node), tensor=value, how="truth value")
-                return self.opaque(("truth", value.number))
+                return self.opaque(("truth", value.number), "other", value)
             case External() | Unknown():
-                return self.opaque(("truth", value.number))
+                return self.opaque(("truth", value.number), "other", value)
         return True
 
     def _truth_of_choice(self, value: Choice, test: Callable[[Value], Condition | bool]) -> Condition | bool:
@@ -224,12 +228,12 @@ class Conditions(Calls):
                 return left.value is None
             if isinstance(left, SOLID + (Sequence, Mapping)):
                 return False
-            return self.opaque(("none", left.number))
+            return self.opaque(("none", left.number), "other", left)
         if left is right:
             return True
         if isinstance(left, Const) and isinstance(right, Const):
             return left.value is right.value or left.value == right.value
-        return self.opaque(("is", *sorted((left.number, right.number))))
+        return self.opaque(("is", *sorted((left.number, right.number))), "other", left, right)
 
     def _compare_plain(
         self, left: Value, op: cst.BaseCompOp, right: Value, node: cst.BaseExpression
@@ -249,15 +253,25 @@ class Conditions(Calls):
             if isinstance(left, Const):
                 left, right = right, left
             if isinstance(right, Const):
-                return self.opaque(("equals", left.number, right.value))
+                return self._equals(left, right)
             if isinstance(left, External) and isinstance(right, External):
                 return left.dotted == right.dotted
-            return self.opaque(("same", *sorted((left.number, right.number))))
+            return self.opaque(("same", *sorted((left.number, right.number))), "other", left, right)
         if isinstance(op, cst.In):
             if isinstance(left, Const) and isinstance(right, Mapping) and not right.open and not right.rest:
                 return left.value in right.items
-            return self.opaque(("in", self._in_key(left), self._in_key(right)), "other")
-        return self.opaque((type(op).__name__, self._in_key(left), self._in_key(right)))
+            return self.opaque(("in", self._in_key(left), self._in_key(right)), "other", left, right)
+        if isinstance(op, cst.GreaterThan) and isinstance(right, Const) and right.value == 0:
+            return _negated(self._equals(left, right))
+        return self.opaque((type(op).__name__, self._in_key(left), self._in_key(right)), "other", left, right)
+
+    def _equals(self, left: Value, right: Const) -> Condition | bool:
+        if right.value == 0 and isinstance(left, Unknown) and len(left.inputs) == 1:
+            counted = left.inputs[0]
+            if isinstance(counted, Sequence) and counted.children_of is not None and not counted.exact:
+                module = counted.children_of
+                return _negated(self.opaque(("has children", module.number), "other", module))
+        return self.opaque(("equals", left.number, right.value), "other", left)
 
     @staticmethod
     def _in_key(value: Value) -> Any:
@@ -292,6 +306,8 @@ class Conditions(Calls):
         """Whether a value is an instance of a class; None when that is not known."""
         if isinstance(cls, External):
             last = cls.dotted.rpartition(".")[2]
+            if isinstance(value, Tensor):
+                return self.is_dtensor(value) if last == "DTensor" else (True if last == "Tensor" else None)
             if isinstance(value, Module):
                 return self._is_library_module(value, last)
             if isinstance(value, Optimizer | Params | StateDict | Const):
@@ -302,6 +318,20 @@ class Conditions(Calls):
                 return any(base is cls for base in self.lineage(value.cls))
             if isinstance(value, Module) and value.library is not None and value.wraps is None:
                 return False
+        return None
+
+    def is_dtensor(self, value: Tensor) -> bool | None:
+        """Whether a tensor is a DTensor; None when that is not known."""
+        if value.form in ("full", "local", "local-reduced", "number"):
+            return False
+        source = value.source
+        modules = source.of if isinstance(source, Params) else (source.of,) if isinstance(source, StateDict) else ()
+        if any(
+            shard.generation == 2 and touches(shard.module, module)
+            for module in modules
+            for shard in self.trace.every(Shard)
+        ):
+            return True
         return None
 
     def _is_library_module(self, value: Module, last: str) -> bool | None:

@@ -114,13 +114,6 @@ class Forward(Event):
 
 
 @dataclass(eq=False, kw_only=True)
-class ReadWeight(Event):
-    """A parameter that is an attribute of a module is used."""
-
-    module: Value
-    attribute: str
-
-
 @dataclass(eq=False, kw_only=True)
 class Backward(Event):
     """`loss.backward()`."""

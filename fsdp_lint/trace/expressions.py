@@ -11,7 +11,7 @@ import libcst as cst
 
 from fsdp_lint.source.file import Site
 from fsdp_lint.trace.conditions import Conditions
-from fsdp_lint.trace.events import BuildOptimizer, Forward, Handed, ReadWeight, TakeParameters
+from fsdp_lint.trace.events import BuildOptimizer, Forward, Handed, TakeParameters
 from fsdp_lint.trace.models import table
 from fsdp_lint.trace.models.api import Call, Option
 from fsdp_lint.trace.state import RANK_NAMES
@@ -200,8 +200,14 @@ class Expressions(Conditions):
     def comprehension(self, elt: cst.BaseExpression, for_in: cst.CompFor) -> Value:
         """A list or set comprehension."""
         made = self.new(Sequence(exact=False))
-        exact = self._each(for_in, lambda: made.items.append(self.evaluate(elt)), made)
-        made.exact = exact
+        depth = len(self.guards)
+
+        def add() -> None:
+            value = self.evaluate(elt)
+            tests = tuple(g for g in self.guards[depth:] if g not in self.guards[:depth])
+            made.items.append(Choice(options=((value, tests),)) if tests and _is_plain(value) else value)
+
+        made.exact = self._each(for_in, add, made)
         return made
 
     def generator(self, elt: cst.BaseExpression, for_in: cst.CompFor) -> Value:
@@ -244,7 +250,7 @@ class Expressions(Conditions):
         self.loops.append(loop)
         for item in items:
             depth = len(self.guards)
-            self.assign(for_in.target, item)
+            self.assign(for_in.target, self.chosen(item))
             possible = True
             for test in for_in.ifs:
                 outcome = self.condition(test.test)
@@ -262,6 +268,14 @@ class Expressions(Conditions):
         self.loops.pop()
         frame.names = saved
         return exact
+
+    def chosen(self, item: Value) -> Value:
+        """An item of a filtered list, its filter taken for granted."""
+        if isinstance(item, Choice) and len(item.options) == 1:
+            value, guards = item.options[0]
+            self.assume(guards)
+            return value
+        return item
 
     # operators --------------------------------------------------------------------------------------------------
 
@@ -344,9 +358,20 @@ class Expressions(Conditions):
     def read(self, value: Value, name: str, node: cst.BaseExpression) -> Value:
         """`value.name` where it is read, noting parameters that are read from outside."""
         found = self.attribute(value, name)
-        if isinstance(value, Module) and name in value.parameters and self.stack:
-            self.emit(ReadWeight, self.site(node), module=value, attribute=name)
+        if self._is_weight(value, name, found):
+            taken = Params(name=f"{value.name}.{name}", of=(value,))
+            taken.taken = self.emit(TakeParameters, self.site(node), params=taken)
+            return self.new(Tensor(name=f"{value.name}.{name}", source=taken, form="parameter"))
         return found
+
+    def _is_weight(self, value: Value, name: str, found: Value) -> bool:
+        if isinstance(value, Module) and name in value.parameters:
+            return True
+        if name not in ("weight", "bias") or not isinstance(found, Unknown):
+            return False
+        if isinstance(value, Module) and value.library is not None:
+            return value.library.startswith("torch.nn.")
+        return any(one.number in self.touched for one in value.line())
 
     def attribute(self, value: Value, name: str) -> Value:
         """`value.name`."""
@@ -478,8 +503,12 @@ class Expressions(Conditions):
         if isinstance(value, Sequence) and value.items and not value.exact:
             return value.items[0] if len(value.items) == 1 else Choice(options=tuple((i, ()) for i in value.items[:6]))
         if isinstance(value, Mapping):
+            if isinstance(index, Choice):
+                return self.each_option(index, lambda one: self._item(value, one, node))
             if key in value.items:
                 return self.possible(value.items[key])
+            if key is None and value.items and not value.rest and len(value.items) <= 4:
+                return Choice(options=tuple((item, ()) for item in value.items.values()))
             return value.rest[0] if len(value.rest) == 1 and not value.items else self.child(value, f"[{key!r}]")
         if isinstance(value, Module):
             return self._submodule(value, key)
@@ -639,9 +668,9 @@ class Expressions(Conditions):
         finally:
             del self.guards[depth:]
 
-    def opaque_test(self, key: tuple[Any, ...], kind: str) -> Value:
-        """A truth value of which only its identity is known."""
-        return self.opaque(key, kind)
+    def opaque_test(self, key: tuple[Any, ...], kind: str, *values: Value) -> Value:
+        """A truth value of which only its identity, and what it speaks of, is known."""
+        return self.opaque(key, kind, *values)
 
     def rank_test(self, scope: str) -> Value:
         """The truth value of `rank == 0`."""
@@ -726,6 +755,11 @@ class Expressions(Conditions):
         if known is not None:
             return known
         return [self.child(value, "[]")], False
+
+
+def _is_plain(value: Value) -> bool:
+    """True for values that keep the tests under which they were chosen."""
+    return isinstance(value, Module | Unknown)
 
 
 def _picks_target(elt: cst.BaseExpression, target: cst.BaseAssignTargetExpression) -> bool:

@@ -49,6 +49,8 @@ def leaf_reason(trace: Trace, shard: Shard) -> str:
     module = shard.module
     if not isinstance(module, Module):
         return ""
+    if any(g.key == ("has children", module.number) and not g.holds for g in shard.guards):
+        return f"every layer of `{called(module.owner or module)}` without children becomes an FSDP unit"
     if module.each == "modules" and module.owner is not None:
         tests = [g for g in shard.guards if g.subject is module]
         about = [g for g in shard.guards if g not in tests and _speaks_of(g, module)]
@@ -74,15 +76,7 @@ def _filtered(tests: list[Literal], owner: Value) -> str:
 
 
 def _speaks_of(guard: Literal, module: Module) -> bool:
-    return _mentions(guard.key, module.number)
-
-
-def _mentions(key: object, number: int) -> bool:
-    if isinstance(key, tuple):
-        return any(_mentions(part, number) for part in key)
-    if isinstance(key, Literal):
-        return _mentions(key.key, number)
-    return key == number
+    return module.number in guard.about
 
 
 def _filters(shard: Shard, module: Module) -> bool:

@@ -336,7 +336,7 @@ class Interpreter(Expressions):
             return
         if len(items) > UNROLL:
             items = items[:1]
-        self._loop(node.body, [lambda item=item: self.assign(node.target, item) for item in items])  # type: ignore[misc]
+        self._loop(node.body, [lambda item=item: self.assign(node.target, self.chosen(item)) for item in items])  # type: ignore[misc]
         if node.orelse is not None:
             self.run_body(node.orelse.body)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
     from fsdp_lint.source.file import Site
 
 E = TypeVar("E", bound=Event)
+
+# What these names get of an optimizer, they only read.
+SCHEDULERS = re.compile(r"schedul|warmup|cosine|(^|_|\.)lr(_|$)|scaler|logger|^log|print|monitor|profil", re.IGNORECASE)
 
 
 @dataclass
@@ -104,7 +109,9 @@ class Trace:
     def handed_over(self, value: Value) -> Iterator[Handed]:
         """The calls to unknown code that got this very value, or a list or dict with it."""
         for event in self.every(Handed):
-            if event.to != "return" and any(part is value for one in event.values for part in parts(one)):
+            if event.to == "return" or SCHEDULERS.search(event.to):
+                continue
+            if any(part is value for one in event.values for part in parts(one)):
                 yield event
 
     def shards_after(self, params: Params) -> list[Shard]:

@@ -22,7 +22,7 @@ class Literal:
 
     `kind` is "rank" (which rank runs here), "local-rank", "single" (the run is not distributed), "type" (what `subject`
     is an instance of, `classes` names them), "handler" (an except clause) or "other". `depth` is the number of calls
-    around the branch.
+    around the branch; `about` are the numbers of the values that the test speaks of.
     """
 
     key: tuple[Any, ...]
@@ -31,6 +31,7 @@ class Literal:
     depth: int = field(default=0, compare=False)
     subject: Value | None = field(default=None, compare=False)
     classes: tuple[str, ...] = field(default=(), compare=False)
+    about: frozenset[int] = field(default=frozenset(), compare=False)
 
     def denies(self, other: Literal) -> bool:
         """True when both cannot hold at once."""
@@ -89,11 +90,13 @@ class Const(Value):
 
 @dataclass(eq=False)
 class Sequence(Value):
-    """A list, tuple or set. Not `exact`: each item stands for any number of its kind."""
+    """A list, tuple or set. Not `exact`: each item stands for any number of its kind. `times` says how many, where
+    that is a value; `children_of` is the module whose children these are."""
 
     items: list[Value] = field(default_factory=list)
     exact: bool = True
     times: Value | None = None
+    children_of: Value | None = None
 
 
 @dataclass(eq=False)
@@ -355,6 +358,24 @@ def parts(value: Value, deep: int = 6) -> Iterator[Value]:
         inner = [option for option, _ in value.options]
     for item in inner:
         yield from parts(item, deep - 1)
+
+
+def origins(*values: Value) -> frozenset[int]:
+    """Numbers of the values, of what they were reached through, and of what they were made from."""
+    found: set[int] = set()
+    todo: list[Value] = list(values)
+    while todo:
+        one = todo.pop()
+        if one.number in found:
+            continue
+        found.add(one.number)
+        if one.owner is not None:
+            todo.append(one.owner)
+        if isinstance(one, Unknown | Tensor):
+            todo.extend(one.inputs)
+        if isinstance(one, Choice):
+            todo.extend(option for option, _ in one.options)
+    return frozenset(found)
 
 
 def constant(value: Value | None) -> Any:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from fsdp_lint.trace.events import Event
-from fsdp_lint.trace.values import Const, Guards, Mapping, Module, Params, Unknown, Value
+from fsdp_lint.trace.values import Const, Guards, Mapping, Module, Params, Tensor, Unknown, Value
 
 if TYPE_CHECKING:
     from fsdp_lint.source.file import Site
@@ -111,8 +111,11 @@ class Machine(Protocol):
     def mentions_rank(self, value: Value) -> bool:
         """True when the value was made from the rank of the process."""
 
-    def opaque_test(self, key: tuple[Any, ...], kind: str) -> Value:
-        """A truth value of which only its identity is known."""
+    def opaque_test(self, key: tuple[Any, ...], kind: str, *values: Value) -> Value:
+        """A truth value of which only its identity, and what it speaks of, is known."""
+
+    def is_dtensor(self, value: Tensor) -> bool | None:
+        """Whether a tensor is a DTensor; None when that is not known."""
 
     def rank_test(self, scope: str) -> Value:
         """The truth value of `rank == 0`."""

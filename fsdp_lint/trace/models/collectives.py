@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fsdp_lint.trace.events import Collective
 from fsdp_lint.trace.models.api import Call, Handler, Machine
-from fsdp_lint.trace.values import Const, Unknown, Value
+from fsdp_lint.trace.values import Const, Sequence, Unknown, Value
 
 OPERATIONS = (
     "barrier",
@@ -34,6 +34,9 @@ def _collective(op: str) -> Handler:
         if isinstance(group, Const) and group.value is None:
             group = None
         run.emit(Collective, call.site, op=op, on=tuple(call.values()), group=group, plain=True)
+        for value in call.args[:1]:
+            if op == "broadcast_object_list" and isinstance(value, Sequence):
+                value.items[:] = [Unknown(name="received") for _ in value.items]
         return Unknown()
 
     return handler

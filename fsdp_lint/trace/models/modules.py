@@ -144,13 +144,13 @@ def _children(run: Machine, owner: Value) -> tuple[list[Value], bool]:
 def children(run: Machine, call: Call) -> Value:
     """`module.children()`; of a container these are its items."""
     found, exact = _children(run, call.self_value)
-    return Sequence(items=found, exact=exact)
+    return Sequence(items=found, exact=exact, children_of=call.self_value)
 
 
 def named_children(run: Machine, call: Call) -> Value:
     """`module.named_children()`."""
     found, exact = _children(run, call.self_value)
-    return Sequence(items=[_pair(item) for item in found], exact=exact)
+    return Sequence(items=[_pair(item) for item in found], exact=exact, children_of=call.self_value)
 
 
 def _pair(item: Value) -> Value:

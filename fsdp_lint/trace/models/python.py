@@ -39,7 +39,10 @@ def listed(run: Machine, call: Call) -> Value:
         return value
     if isinstance(value, Module | Sequence):
         items, exact = run.items(value, call.site)
-        return run.new(Sequence(items=items, exact=exact, times=getattr(value, "times", None)))
+        made = run.new(Sequence(items=items, exact=exact))
+        if isinstance(value, Sequence):
+            made.times, made.children_of = value.times, value.children_of
+        return made
     items, exact = run.items(value, call.site)
     return run.new(Sequence(items=items, exact=exact))
 
@@ -133,7 +136,12 @@ def aggregate(run: Machine, call: Call) -> Value:
 
 
 def any_(run: Machine, call: Call) -> Value:
-    """`any`, `all`."""
+    """`any`, `all`: a truth test of each tensor."""
+    value = call.first()
+    if isinstance(value, Sequence) and value.children_of is not None and not value.exact:
+        return run.opaque_test(("has children", value.children_of.number), "other", value.children_of)
+    for tensor in [p for p in parts(value) if isinstance(p, Tensor)][:1]:
+        read_number(run, tensor, call.site, f"{call.name}()")
     return Unknown(inputs=tuple(call.values()))
 
 
@@ -189,7 +197,11 @@ def vars_(run: Machine, call: Call) -> Value:
     """`hasattr`, `callable` ...: a test of which only its identity is known."""
     owner = call.first()
     name = constant_name(call.get(1, ""))
-    return run.opaque_test((call.name, owner.number, name), "other")
+    if isinstance(owner, Tensor) and name in ("full_tensor", "to_local", "_local_tensor", "placements", "device_mesh"):
+        known = run.is_dtensor(owner)
+        if known is not None:
+            return Const(value=known)
+    return run.opaque_test((call.name, owner.number, name), "other", owner)
 
 
 def append(run: Machine, call: Call) -> Value:
