@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import os
 import sys
 import traceback
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import click
 
 from fsdp_lint import __version__
-from fsdp_lint.findings import Report, Severity
+from fsdp_lint.findings import Coverage, Report, Severity
 from fsdp_lint.settings import Settings, SettingsError, load
 
 if TYPE_CHECKING:
@@ -80,6 +81,7 @@ def cli() -> None:
 @click.option("-q", "--quiet", is_flag=True, help="Write findings only, no closing line.")
 @click.option("--exit-zero", is_flag=True, help="Exit with 0 even if there are findings.")
 @click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="Take the settings from this file.")
+@click.option("--force-exclude", is_flag=True, help="Leave out what `exclude` names even if it is given as a path.")
 @click.option("--stdin-filename", metavar="FILE", help="The name of what is read where the path is `-`.")
 def check(
     paths: tuple[str, ...],
@@ -93,6 +95,7 @@ def check(
     quiet: bool,
     exit_zero: bool,
     config: Path | None,
+    force_exclude: bool,
     stdin_filename: str | None,
 ) -> int:
     """Look for mistakes in files and folders; `-` reads one file from standard input."""
@@ -103,29 +106,45 @@ def check(
 
     where = [stdin[0]] if stdin else [Path(path) for path in paths or (".",)]
     settings = load(_above(where), config, select=select, ignore=ignore, extend_select=extend_select)
+    if force_exclude:
+        from fsdp_lint.source.discover import not_excluded
+
+        where = not_excluded(where, settings.root, settings.exclude)
+        stdin = stdin if where else None
     if diff:
-        result = engine.fix_files(where, settings)
-        _complain((*result.report.errors, *result.errors))
-        _echo(_diff(result.changed))
-        return FAILED if result.report.errors or result.errors else FOUND if result.changed and not exit_zero else 0
-    errors: tuple[str, ...] = ()
-    given: Mapping[str, str] = {}
+        return _show_changes(where, settings, exit_zero)
     if mend:
-        result = engine.fix_files(where, settings)
-        report, errors = result.report, (*result.errors, *_write(result.changed, settings))
-        if output_format in ("text", "concise") and not quiet:
-            _echo(f"Fixed {result.fixed} in {len(result.changed)} file{'' if len(result.changed) == 1 else 's'}.\n")
+        report = _mend(where, settings, quiet or output_format not in ("text", "concise"))
     elif stdin:
         report = engine.analyse((), settings, stdin)
-        given = {str(stdin[0]): stdin[1]}
     else:
-        report = engine.analyse(where, settings)
-    _complain((*report.errors, *errors))
-    _echo(_rendered(report, output_format, given, quiet, statistics))
-    if report.errors or errors:
-        return FAILED
+        report = engine.analyse(where, settings) if where else Report((), (), Coverage(0, 0, 0, 0))
+    _complain(report.errors)
+    _echo(_rendered(report, output_format, {str(stdin[0]): stdin[1]} if stdin else {}, quiet, statistics))
     counts = any(finding.severity is not Severity.INFO for finding in report.findings)
-    return FOUND if counts and not exit_zero else 0
+    return FAILED if report.errors else FOUND if counts and not exit_zero else 0
+
+
+def _show_changes(paths: Sequence[Path], settings: Settings, exit_zero: bool) -> int:
+    from fsdp_lint import engine
+
+    result = engine.fix_files(paths, settings)
+    errors = (*result.report.errors, *result.errors)
+    _complain(errors)
+    _echo(_diff(result.changed))
+    return FAILED if errors else FOUND if result.changed and not exit_zero else 0
+
+
+def _mend(paths: Sequence[Path], settings: Settings, quiet: bool) -> Report:
+    """Fixes the files; what is left, and what went wrong."""
+    from fsdp_lint import engine
+    from fsdp_lint.report.lines import counted
+
+    result = engine.fix_files(paths, settings)
+    errors = (*result.report.errors, *result.errors, *_write(result.changed, settings))
+    if not quiet:
+        _echo(f"Fixed {counted(result.fixed, 'finding')} in {counted(len(result.changed), 'file')}.\n")
+    return dataclasses.replace(result.report, errors=errors)
 
 
 @cli.command(short_help="List the rules.")

@@ -70,6 +70,12 @@ def discover(paths: Iterable[Path], root: Path, exclude: Sequence[str] = ()) -> 
     return Discovery(tuple(sorted(walk.files)), tuple(walk.errors))
 
 
+def not_excluded(paths: Iterable[Path], root: Path, exclude: Sequence[str]) -> list[Path]:
+    """The paths without those that `exclude` names: pre-commit names each file, and means no more by it."""
+    walk = _Walk(Path(os.path.abspath(root)), pathspec.GitIgnoreSpec.from_lines(exclude))
+    return [path for path in paths if not walk.excludes(Path(os.path.abspath(path)), path.is_dir())]
+
+
 def around(paths: Iterable[Path], root: Path, exclude: Sequence[str] = ()) -> Discovery:
     """The files among which those in `paths` may find what they import, and who imports them.
 
@@ -117,7 +123,7 @@ class _Walk:
             if _ignored(folder, True, ignores):
                 ignores = []
             ignores += self._ignores_of(above)
-        excluding = not self._excludes(folder, True)
+        excluding = not self.excludes(folder, True)
         self._enter(folder, ignores, [], excluding)
 
     def _enter(self, folder: Path, ignores: list[_Ignore], stack: list[str], excluding: bool) -> None:
@@ -140,7 +146,7 @@ class _Walk:
                 continue
             if not (is_folder or is_file) or _skips(path, is_folder, ignores):
                 continue
-            if excluding and self._excludes(path, is_folder):
+            if excluding and self.excludes(path, is_folder):
                 continue
             if is_file:
                 self.files.add(path)
@@ -160,7 +166,8 @@ class _Walk:
             self.errors.append(f"{folder}: {_why(error)}")
             return []
 
-    def _excludes(self, path: Path, is_folder: bool) -> bool:
+    def excludes(self, path: Path, is_folder: bool) -> bool:
+        """Whether the user's patterns name this path."""
         if not path.is_relative_to(self.root):
             return False
         relative = path.relative_to(self.root).as_posix() + ("/" if is_folder else "")

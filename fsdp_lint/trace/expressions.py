@@ -200,15 +200,15 @@ class Expressions(Conditions):
     def comprehension(self, elt: cst.BaseExpression, for_in: cst.CompFor) -> Value:
         """A list or set comprehension."""
         made = self.new(Sequence(exact=False))
-        depth = len(self.guards)
-
-        def add() -> None:
-            value = self.evaluate(elt)
-            tests = tuple(g for g in self.guards[depth:] if g not in self.guards[:depth])
-            made.items.append(Choice(options=((value, tests),)) if tests and _is_plain(value) else value)
-
-        made.exact = self._each(for_in, add, made)
+        made.exact = self._each(for_in, lambda: made.items.append(self.with_tests(self.evaluate(elt))), made)
         return made
+
+    def with_tests(self, value: Value) -> Value:
+        """A value with the tests that were made of it, as an item of a list that is read elsewhere."""
+        if not isinstance(value, Module | Unknown):
+            return value
+        tests = tuple(g for g in self.guards if g.subject is value or value.number in g.about)
+        return Choice(options=((value, tests),)) if tests else value
 
     def generator(self, elt: cst.BaseExpression, for_in: cst.CompFor) -> Value:
         """A generator expression; one over parameters that nobody has walked stays un-walked."""
@@ -755,11 +755,6 @@ class Expressions(Conditions):
         if known is not None:
             return known
         return [self.child(value, "[]")], False
-
-
-def _is_plain(value: Value) -> bool:
-    """True for values that keep the tests under which they were chosen."""
-    return isinstance(value, Module | Unknown)
 
 
 def _picks_target(elt: cst.BaseExpression, target: cst.BaseAssignTargetExpression) -> bool:

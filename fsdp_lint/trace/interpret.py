@@ -26,6 +26,7 @@ from fsdp_lint.trace.values import (
     Literal,
     Mapping,
     Module,
+    Optimizer,
     Params,
     Sequence,
     Tensor,
@@ -182,6 +183,8 @@ class Interpreter(Expressions):
             for option, _ in owner.options:
                 self.assign_attribute(option, name, value, target)
             return
+        if isinstance(owner, Optimizer) and name == "param_groups":
+            self.emit(RepointOptimizer, self.site(target), optimizer=owner)
         if isinstance(owner, Module) and owner.wraps is None:
             self.adopt(owner, name, value)
         if isinstance(owner, Tensor) and isinstance(owner.source, Params) and owner.form == "parameter":
@@ -217,7 +220,7 @@ class Interpreter(Expressions):
             container.exact = False
         else:
             optimizer = table.optimizer_of_groups(container)
-            if optimizer is not None:
+            if optimizer is not None and isinstance(index, Const) and index.value == "params":
                 self.emit(RepointOptimizer, self.site(target), optimizer=optimizer)
             key = index.value if isinstance(index, Const) else index.name or "?"
             self.store(container, f"[{key!r}]", value)

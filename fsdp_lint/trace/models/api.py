@@ -114,6 +114,9 @@ class Machine(Protocol):
     def opaque_test(self, key: tuple[Any, ...], kind: str, *values: Value) -> Value:
         """A truth value of which only its identity, and what it speaks of, is known."""
 
+    def with_tests(self, value: Value) -> Value:
+        """A value with the tests that were made of it, as an item of a list that is read elsewhere."""
+
     def is_dtensor(self, value: Tensor) -> bool | None:
         """Whether a tensor is a DTensor; None when that is not known."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 HARMLESS = (
     "torch",
     "numpy",
@@ -51,6 +53,16 @@ HARMLESS = (
 # Its stages are sharded and called by schedules.
 HARMFUL = ("torch.distributed.pipelining", "torch.distributed.tensor.parallel", "torch.export", "torch.fx")
 FRESH_MODELS = ("from_pretrained", "from_config", "_from_config", "create_model", "get_model")
+
+
+MODEL_LIBRARIES = ("transformers", "diffusers", "timm", "torchvision.models", "open_clip", "peft", "x_transformers")
+MODEL_NAME = re.compile(r"(Model|For[A-Z]\w+|LMHead\w*|Transformer\w*|UNet\w*|ViT|VisionTransformer|Autoencoder\w*)$")
+
+
+def is_model_class(dotted: str) -> bool:
+    """True for classes of model libraries that are modules, by their names."""
+    library = any(dotted.startswith(f"{name}.") for name in MODEL_LIBRARIES)
+    return library and bool(MODEL_NAME.search(dotted.rpartition(".")[2]))
 
 
 def is_harmless(dotted: str) -> bool:

@@ -208,10 +208,18 @@ def append(run: Machine, call: Call) -> Value:
     """`list.append(item)`."""
     owner = call.self_value
     if isinstance(owner, Sequence):
-        owner.items.append(call.first())
+        owner.items.append(run.with_tests(_kept(run, call.first(), call)))
         if run.loops != list(owner.loops):
             owner.exact = False
     return NOTHING
+
+
+def _kept(run: Machine, item: Value, call: Call) -> Value:
+    """A parameter that goes into a list is held from there on."""
+    if isinstance(item, Tensor) and item.form == "parameter" and isinstance(item.source, Params):
+        kept = run.take(Params(name=item.source.name, of=item.source.of), call.site)
+        return run.new(Tensor(name=item.name, source=kept, form="parameter"))
+    return item
 
 
 def insert(run: Machine, call: Call) -> Value:

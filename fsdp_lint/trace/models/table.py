@@ -8,7 +8,7 @@ import libcst as cst
 
 from fsdp_lint.project.index import Import
 from fsdp_lint.source.file import Site
-from fsdp_lint.trace.events import Collective, Forward, Handed, UseCuda
+from fsdp_lint.trace.events import Collective, Forward, Handed, RepointOptimizer, UseCuda
 from fsdp_lint.trace.models import (
     checkpoint,
     collectives,
@@ -148,7 +148,7 @@ def has_method(value: Value, name: str) -> bool:
             return True
         case Mesh():
             return name in ("get_rank", "get_local_rank", "size", "get_group", "get_coordinate")
-        case Unknown():
+        case Unknown() | Object():
             return name in UNKNOWN_METHODS or name in ("full_tensor", "backward", "item", *GATHERING)
     return False
 
@@ -170,12 +170,12 @@ def call_method(run: Machine, value: Value, name: str, call: Call) -> Value:
             return _params_method(run, value, name, call)
         case Mesh():
             return Rank(name="rank", scope="group", owner=value) if "rank" in name else Unknown(name=name)
-        case Unknown():
+        case Unknown() | Object():
             return _unknown_method(run, value, name, call)
     return MODULE_METHODS[name](run, call) if name in MODULE_METHODS else Unknown()
 
 
-def _unknown_method(run: Machine, value: Unknown, name: str, call: Call) -> Value:
+def _unknown_method(run: Machine, value: Value, name: str, call: Call) -> Value:
     known_tensor = tensors.unknown_method(run, value, name, call)
     if known_tensor is not None:
         return known_tensor
@@ -295,6 +295,8 @@ def _other_library(run: Machine, dotted: str, call: Call) -> Value:
     if not frameworks.is_harmless(dotted):
         if call.values():
             run.emit(Handed, call.site, values=tuple(call.values()), to=dotted)
+    if frameworks.is_model_class(dotted):
+        return run.new(Module(library=dotted, args=tuple(call.args), kwargs=dict(call.kwargs)))
     if last[:1].isupper():
         return Object(cls=dotted, args=tuple(call.args), kwargs=dict(call.kwargs))
     return Unknown(name=f"{last}(...)", inputs=tuple(call.values()))
@@ -323,6 +325,11 @@ def call_unknown(run: Machine, function: Value, call: Call) -> Value | None:
         if name != "init_process_group":
             run.emit(Collective, call.site, op="barrier", on=(), plain=True)
         return Unknown()
+    if name in ("clear", "extend", "append"):
+        optimizer = optimizer_of_groups(function)
+        if optimizer is not None and any("params" in one.key for one in function.line()):
+            run.emit(RepointOptimizer, call.site, optimizer=optimizer)
+            return Unknown()
     if function.number in run.touched:
         run.emit(Forward, call.site, module=function)
         return Unknown(name="output", inputs=(function,))
