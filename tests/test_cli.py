@@ -147,6 +147,15 @@ def test_settings_are_taken_from_the_project(lint: Lint, here: Path, bad: str) -
     assert wrong.stderr == f"fsdp-lint: {here / 'fsdp-lint.toml'}: unknown key `slect`; did you mean `select`?\n"
 
 
+def test_force_exclude_is_for_those_who_name_every_file(lint: Lint, here: Path, bad: str) -> None:
+    (here / "lib").mkdir()
+    (here / "lib" / "wrong.py").write_text(bad)
+    (here / "fsdp-lint.toml").write_text('select = ["FSDP101"]\nexclude = ["lib/"]\n')
+    assert lint("lib/wrong.py").returncode == 1
+    assert lint("--force-exclude", "lib/wrong.py").returncode == 0
+    assert lint("--force-exclude", "-", "--stdin-filename", "lib/wrong.py", stdin=bad).returncode == 0
+
+
 @pytest.mark.parametrize(
     "comment", ["# noqa", "# noqa: FSDP101", "# fsdp-lint: ignore[optimizer-before-shard] a reason"]
 )
@@ -223,7 +232,7 @@ def test_fix_writes(lint: Lint, here: Path, bad: str, good: str) -> None:
     (here / "wrong.py").chmod(0o755)
     done = lint(*ORDER, "--fix")
     assert (done.returncode, done.stderr) == (0, "")
-    assert "Fixed 1 in 1 file" in done.stdout
+    assert "Fixed 1 finding in 1 file." in done.stdout
     assert (here / "wrong.py").read_text() == good
     assert (here / "wrong.py").stat().st_mode & 0o777 == 0o755
     again = lint(*ORDER, "--fix", "--output-format", "json")
