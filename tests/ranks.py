@@ -442,7 +442,7 @@ class Watch:
         for root in self.roots:
             for name, value in root.named_parameters():
                 dims = [p.dim for p in value.placements if p.is_shard()] if _is_dtensor(value) else []
-                values[name] = (_local(value).detach().clone(), dims[0] if dims else None)
+                values[name] = (_local(value).detach().cpu().clone(), dims[0] if dims else None)
         with (self.notes / f"{os.environ['RANK']}.pt").open("wb") as file:
             pickle.dump(values, file)
 
@@ -459,8 +459,8 @@ def _checksum(value: Any) -> list[float]:
     local = _local(value.detach())
     if local.device.type == "meta":
         return []
-    local = local.double()
-    return [float(local.sum()), float((local * torch.arange(1, local.numel() + 1).reshape(local.shape)).sum())]
+    local = local.double().cpu().flatten()
+    return [float(local.sum()), float((local * torch.arange(1, local.numel() + 1)).sum())]
 
 
 def _reshard(root: Any) -> None:
@@ -639,7 +639,7 @@ def _saved_tensors(folder: Path) -> Iterator[tuple[str, Any]]:
         whole.unlink()
     for path in sorted(path for path in folder.rglob("*") if path.is_file() and path.parent not in from_dcp):
         try:
-            content = torch.load(path, weights_only=False)
+            content = torch.load(path, map_location="cpu", weights_only=False)
         except Exception:
             with path.open("rb") as file:
                 content = pickle.load(file)
