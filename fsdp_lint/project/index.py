@@ -53,18 +53,18 @@ class FunctionInfo:
     cls: str | None
     nested: bool
     mentions: set[str] = field(default_factory=set)
+    attributes: set[str] = field(default_factory=set)
 
 
 @dataclass(slots=True)
 class ClassInfo:
-    """A class: its bases as written, its methods' names and the names that its body mentions."""
+    """A class: its bases as written and its methods' names."""
 
     name: str
     qualname: str
     row: int
     bases: tuple[str, ...]
     methods: tuple[str, ...]
-    mentions: set[str] = field(default_factory=set)
 
 
 @dataclass(slots=True)
@@ -79,7 +79,7 @@ class FileIndex:
     classes: dict[str, ClassInfo] = field(default_factory=dict)
     assigned: set[str] = field(default_factory=set)
     body_mentions: set[str] = field(default_factory=set)
-    has_script: bool = False
+    body_attributes: set[str] = field(default_factory=set)
     calls: list[CallLine] = field(default_factory=list)
     inner_imports: dict[str, list[Import]] = field(default_factory=dict)
 
@@ -139,14 +139,10 @@ class _Indexer:
             case ast.Import() | ast.ImportFrom():
                 self.import_(node, self.index.imports)
             case ast.If() | ast.Try() | ast.With() | ast.For() | ast.While():
-                if isinstance(node, ast.If) and "__name__" in _mentions(node.test):
-                    self.index.has_script = True
                 self.compound(node)
             case _:
                 self.assigned(node)
-                self.index.body_mentions |= _mentions(node)
-                if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
-                    self.index.has_script = True
+                self.body(node)
 
     def compound(self, node: ast.If | ast.Try | ast.With | ast.For | ast.While) -> None:
         for name, value in ast.iter_fields(node):
@@ -156,10 +152,15 @@ class _Indexer:
                 for handler in value:
                     self.statements(handler.body, guarded=True)
             elif isinstance(value, ast.AST):
-                self.index.body_mentions |= _mentions(value)
+                self.body(value)
             elif name == "items":
                 for item in value:
-                    self.index.body_mentions |= _mentions(item)
+                    self.body(item)
+
+    def body(self, node: ast.AST) -> None:
+        names, attributes = _mentions(node)
+        self.index.body_mentions |= names
+        self.index.body_attributes |= attributes
 
     def assigned(self, node: ast.stmt) -> None:
         targets: list[ast.expr] = []
@@ -191,21 +192,19 @@ class _Indexer:
     ) -> None:
         qualname = prefix + node.name
         lines = (node.end_lineno or node.lineno) - node.lineno + 1
-        info = FunctionInfo(node.name, qualname, node.lineno, lines, cls, nested, _mentions(node))
+        info = FunctionInfo(node.name, qualname, node.lineno, lines, cls, nested, *_mentions(node))
         self.index.functions[qualname] = info
         for inner in ast.walk(node):
             if inner is not node and isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef):
                 name = f"{qualname}.<locals>.{inner.name}"
                 rows = (inner.end_lineno or inner.lineno) - inner.lineno + 1
-                self.index.functions.setdefault(
-                    name, FunctionInfo(inner.name, name, inner.lineno, rows, None, True, _mentions(inner))
-                )
+                self.index.functions.setdefault(name, FunctionInfo(inner.name, name, inner.lineno, rows, None, True))
 
     def class_(self, node: ast.ClassDef, prefix: str) -> None:
         qualname = prefix + node.name
         methods = tuple(n.name for n in node.body if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef))
         bases = tuple(ast.unparse(base) for base in node.bases)
-        self.index.classes[qualname] = ClassInfo(node.name, qualname, node.lineno, bases, methods, _mentions(node))
+        self.index.classes[qualname] = ClassInfo(node.name, qualname, node.lineno, bases, methods)
         for statement in ast.walk(node):
             if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef) and statement in node.body:
                 self.function(statement, qualname, f"{qualname}.", nested=False)
@@ -230,13 +229,15 @@ def _dotted(node: ast.expr) -> str:
     return ""
 
 
-def _mentions(node: ast.AST) -> set[str]:
+def _mentions(node: ast.AST) -> tuple[set[str], set[str]]:
+    """The plain names and the attributes in a piece of code."""
     names: set[str] = set()
+    attributes: set[str] = set()
     for inner in ast.walk(node):
         if isinstance(inner, ast.Name):
             names.add(inner.id)
         elif isinstance(inner, ast.Attribute):
-            names.add(inner.attr)
+            attributes.add(inner.attr)
         elif isinstance(inner, ast.alias):
             names.add(inner.name.rpartition(".")[2])
-    return names
+    return names, attributes

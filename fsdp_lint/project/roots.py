@@ -15,6 +15,47 @@ from fsdp_lint.source.words import any_of
 CALLERS = 400
 ROUNDS = 4
 SHORT = 4
+# Methods of containers, strings, modules and tensors: as attributes these names say nothing.
+ORDINARY = frozenset(
+    {
+        "__init__",
+        "__call__",
+        "__enter__",
+        "__exit__",
+        "append",
+        "extend",
+        "get",
+        "pop",
+        "items",
+        "keys",
+        "values",
+        "update",
+        "copy",
+        "close",
+        "join",
+        "split",
+        "format",
+        "forward",
+        "backward",
+        "step",
+        "to",
+        "add",
+        "apply",
+        "state_dict",
+        "load_state_dict",
+        "parameters",
+        "named_parameters",
+        "size",
+        "shape",
+        "device",
+        "dtype",
+        "mesh",
+        "model",
+        "module",
+        "config",
+        "name",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +70,10 @@ class Root:
 
 @dataclass
 class Plan:
-    """The files that matter, the names of functions that reach FSDP, and the roots."""
+    """The files that matter, the functions and classes that reach FSDP, and the roots."""
 
     files: list[Path] = field(default_factory=list)
-    hot: set[str] = field(default_factory=set)
+    hot: set[tuple[Path, str]] = field(default_factory=set)
     roots: list[Root] = field(default_factory=list)
     own: dict[Path, set[str]] = field(default_factory=dict)
 
@@ -46,47 +87,77 @@ def plan(project: Project, seeds: Iterable[Path], others: Iterable[Path], words:
         if index is not None:
             indexes[path] = index
     for path, index in indexes.items():
-        result.own[path] = {q for q, f in index.functions.items() if f.mentions & words}
-    result.hot = _hot(indexes, words)
+        result.own[path] = {q for q, f in index.functions.items() if (f.mentions | f.attributes) & words}
+    heat = _Heat(project, words)
+    heat.spread(indexes)
     rest = [path for path in others if path not in indexes]
     for _ in range(ROUNDS):
-        found = _callers(project, indexes, result.hot, rest)
+        found = _callers(project, indexes, heat, rest)
         if not found:
             break
         indexes.update(found)
         rest = [path for path in rest if path not in found]
-        result.hot = _hot(indexes, words)
+        heat.spread(indexes)
+    result.hot = heat.hot
     result.files = sorted(indexes)
-    result.roots = _roots(indexes, result.hot, words)
+    result.roots = _roots(indexes, heat)
     return result
 
 
-def _hot(indexes: dict[Path, FileIndex], words: frozenset[str]) -> set[str]:
-    hot = set(words)
-    changed = True
-    while changed:
-        changed = False
-        for index in indexes.values():
-            for info in index.functions.values():
-                if info.name not in hot and info.mentions & hot:
-                    hot.add(info.name)
-                    changed = True
-            for cls in index.classes.values():
-                if cls.name not in hot and any(m in hot for m in cls.methods) and cls.mentions & hot:
-                    hot.add(cls.name)
-                    changed = True
-    return hot - words
+class _Heat:
+    """Which functions and classes reach FSDP: by its words, or by mentioning another that does."""
+
+    def __init__(self, project: Project, words: frozenset[str]) -> None:
+        self.project = project
+        self.words = words
+        self.hot: set[tuple[Path, str]] = set()
+        self.attributes: set[str] = set()
+        self._targets: dict[tuple[Path, str], tuple[Path, str] | None] = {}
+
+    def spread(self, indexes: dict[Path, FileIndex]) -> None:
+        """Marks what reaches FSDP until nothing more does."""
+        changed = True
+        while changed:
+            changed = False
+            for path, index in indexes.items():
+                for info in index.functions.values():
+                    at = (path, info.qualname)
+                    if at not in self.hot and not info.nested and self.reaches(path, info.mentions, info.attributes):
+                        self._mark(at, info.name)
+                        if info.cls is not None:
+                            self._mark((path, info.cls), info.cls.rpartition(".")[2])
+                        changed = True
+
+    def _mark(self, at: tuple[Path, str], name: str) -> None:
+        self.hot.add(at)
+        if name not in ORDINARY:
+            self.attributes.add(name)
+
+    def reaches(self, path: Path, names: set[str], attributes: set[str]) -> bool:
+        """True when one of the names or attributes is FSDP's, or stands for something that reaches it."""
+        if (names | attributes) & self.words or attributes & self.attributes:
+            return True
+        return any(self._stands_for(path, name) in self.hot for name in names)
+
+    def _stands_for(self, path: Path, name: str) -> tuple[Path, str] | None:
+        at = (path, name)
+        if at not in self._targets:
+            found = self.project.lookup(path, name)
+            if found is None:
+                index = self.project.index(path)
+                inner = index.inner_imports.get(name, []) if index is not None else []
+                found = next((d for d in (self.project.target(path, t) for t in inner) if d is not None), None)
+            known = found is not None and found.path is not None
+            self._targets[at] = (found.path, found.name) if found is not None and known and found.path else None
+        return self._targets[at]
 
 
-def _callers(
-    project: Project, indexes: dict[Path, FileIndex], hot: set[str], rest: list[Path]
-) -> dict[Path, FileIndex]:
+def _callers(project: Project, indexes: dict[Path, FileIndex], heat: _Heat, rest: list[Path]) -> dict[Path, FileIndex]:
     """Files that import a hot name from an indexed file."""
     wanted: dict[str, set[Path]] = {}
-    for path, index in indexes.items():
-        for name in [*index.functions, *index.classes]:
-            if "." not in name and name in hot and len(name) >= SHORT:
-                wanted.setdefault(name, set()).add(path)
+    for path, name in heat.hot:
+        if "." not in name and len(name) >= SHORT:
+            wanted.setdefault(name, set()).add(path)
     if not wanted:
         return {}
     pattern = any_of(wanted)
@@ -123,35 +194,35 @@ def _imports_any(project: Project, index: FileIndex, wanted: dict[str, set[Path]
     return False
 
 
-def _roots(indexes: dict[Path, FileIndex], hot: set[str], words: frozenset[str]) -> list[Root]:
+def _roots(indexes: dict[Path, FileIndex], heat: _Heat) -> list[Root]:
     mentioned: Counter[str] = Counter()
     for index in indexes.values():
-        mentioned.update(index.body_mentions)
+        mentioned.update(index.body_mentions | index.body_attributes)
         for info in index.functions.values():
             if not info.nested:
-                mentioned.update(info.mentions - {info.name})
+                mentioned.update((info.mentions | info.attributes) - {info.name})
         for cls in index.classes.values():
             mentioned.update(base.rpartition(".")[2] for base in cls.bases)
     roots: list[Root] = []
     for path, index in sorted(indexes.items()):
-        if index.body_mentions & (hot | words) or index.has_script:
+        if heat.reaches(path, index.body_mentions, index.body_attributes):
             roots.append(Root("script", path))
     for path, index in sorted(indexes.items()):
         for info in index.functions.values():
-            if info.cls is None and not info.nested and info.name in hot and not mentioned[info.name]:
+            if info.cls is None and not info.nested and (path, info.qualname) in heat.hot and not mentioned[info.name]:
                 roots.append(Root("function", path, info.qualname))
         for cls in index.classes.values():
-            if cls.name in hot and not mentioned[cls.name] and "." not in cls.qualname:
-                roots.append(Root("class", path, cls.qualname, life(index, cls.qualname, hot)))
+            if (path, cls.qualname) in heat.hot and not mentioned[cls.name] and "." not in cls.qualname:
+                roots.append(Root("class", path, cls.qualname, life(index, cls.qualname, heat.hot)))
     return roots
 
 
-def life(index: FileIndex, cls: str, hot: set[str]) -> tuple[str, ...]:
+def life(index: FileIndex, cls: str, hot: set[tuple[Path, str]]) -> tuple[str, ...]:
     """The methods of a class that no other of its methods calls; those that reach FSDP first."""
     own = [info for info in index.functions.values() if info.cls == cls]
-    called = {name for info in own for name in info.mentions - {info.name}}
+    called = {name for info in own for name in (info.mentions | info.attributes) - {info.name}}
     free = [info for info in own if info.name not in called and info.name != "__init__"]
-    return tuple(info.name for info in sorted(free, key=lambda info: info.name not in hot))
+    return tuple(info.name for info in sorted(free, key=lambda info: (index.path, info.qualname) not in hot))
 
 
 def leftovers(plan: Plan, indexes: dict[Path, FileIndex], entered: set[tuple[Path, str]]) -> list[Root]:

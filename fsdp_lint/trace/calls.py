@@ -80,7 +80,7 @@ def is_tracked(value: Value) -> bool:
 class Calls(State):
     """The part of the abstract machine that enters functions and classes of the project."""
 
-    hot: frozenset[str] = frozenset()
+    hot: frozenset[tuple[Path, str]] = frozenset()
 
     def evaluate(self, node: cst.BaseExpression) -> Value:
         """The value of an expression; the expression part of the machine gives it."""
@@ -285,8 +285,7 @@ class Calls(State):
         """True when the function reaches FSDP, gets one of its values, or is small."""
         if function.scope is not None or isinstance(function.node, cst.Lambda):
             return True
-        name = function.qualname.rpartition(".")[2]
-        if name in self.hot or function.cls is not None:
+        if (function.path, function.qualname) in self.hot or function.cls is not None:
             return True
         if any(is_tracked(v) or isinstance(v, Instance | Bound | Function) for v in call.values()):
             return True

@@ -66,6 +66,9 @@ class Conditions(Calls):
                 return self._either(self.condition(left), right)
             case cst.Comparison(left=left, comparisons=[cst.ComparisonTarget(operator=op, comparator=right)]):
                 return self.compare(self.evaluate(left), op, self.evaluate(right), node)
+            case cst.Comparison(left=left, comparisons=targets):
+                values = [self.evaluate(left), *(self.evaluate(target.comparator) for target in targets)]
+                return self.opaque(("chain", *(self._in_key(value) for value in values)), "other", *values)
         return self.truth(self.evaluate(node), node)
 
     def _both(self, left: Condition | bool, right: cst.BaseExpression) -> Condition | bool:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 E = TypeVar("E", bound=Event)
 V = TypeVar("V", bound=Value)
 
-STATEMENTS = 60_000
+STATEMENTS = 12_000
 DEPTH = 24
 
 RANK_NAMES = {

@@ -33,25 +33,24 @@ class Literal:
     classes: tuple[str, ...] = field(default=(), compare=False)
     about: frozenset[int] = field(default=frozenset(), compare=False)
 
-    def denies(self, other: Literal) -> bool:
-        """True when both cannot hold at once."""
-        if self.key == other.key:
-            return self.holds != other.holds
-        return (
-            self.holds
-            and other.holds
-            and self.key[0] == other.key[0] == "equals"
-            and self.key[1] == other.key[1]
-            and self.key[2] != other.key[2]
-        )
-
 
 Guards = tuple[Literal, ...]
 
 
 def exclusive(one: Guards, other: Guards) -> bool:
     """True when no run can pass through both."""
-    return any(a.denies(b) for a in one for b in other)
+    if not one or not other:
+        return False
+    outcomes = {literal.key: literal.holds for literal in other}
+    equal = {literal.key[1]: literal.key[2] for literal in other if literal.holds and literal.key[0] == "equals"}
+    for literal in one:
+        known = outcomes.get(literal.key)
+        if known is not None:
+            if known is not literal.holds:
+                return True
+        elif equal and literal.holds and literal.key[0] == "equals" and literal.key[1] in equal:
+            return True
+    return False
 
 
 @dataclass(eq=False)
