@@ -10,7 +10,7 @@ from pathlib import Path
 from fsdp_lint.findings import Coverage, LocatedFinding, Report
 from fsdp_lint.registry import RegisteredRule, rules, select
 from fsdp_lint.settings import Settings, torch_range
-from fsdp_lint.source.discover import discover
+from fsdp_lint.source.discover import around, discover
 from fsdp_lint.source.limits import refuse
 from fsdp_lint.source.suppress import Suppressions
 from fsdp_lint.source.words import any_of
@@ -43,16 +43,16 @@ def analyse(paths: Sequence[Path], settings: Settings, stdin: tuple[Path, str] |
     text in place of what is on disk."""
     if stdin is not None:
         path = stdin[0]
-        around = discover([settings.root], settings.root, settings.exclude) if path.parent.is_dir() else None
-        files = tuple(sorted({path, *(around.files if around else ())}))
+        near = around([path.parent], settings.root, settings.exclude).files if path.parent.is_dir() else ()
+        files = tuple(sorted({path, *near}))
         return _analyse(_Scope(frozenset({path}), files, (), {path: stdin[1]}), settings)
     return _analyse(_scope(paths, settings), settings)
 
 
 def _scope(paths: Sequence[Path], settings: Settings) -> _Scope:
     given = discover(paths, settings.root, settings.exclude)
-    around = discover([settings.root], settings.root, settings.exclude)
-    return _Scope(frozenset(given.files), tuple(sorted({*given.files, *around.files})), given.errors, {})
+    near = around(paths, settings.root, settings.exclude)
+    return _Scope(frozenset(given.files), tuple(sorted({*given.files, *near.files})), given.errors, {})
 
 
 def _analyse(scope: _Scope, settings: Settings) -> Report:
@@ -66,15 +66,16 @@ def _analyse(scope: _Scope, settings: Settings) -> Report:
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(max(limit, RECURSION))
     try:
-        analysis = Analysis(settings.root, settings.roots, refuse, dict(scope.texts))
+        roots = [settings.root / folder for folder in settings.roots]
+        analysis = Analysis(settings.root, roots, refuse, dict(scope.texts))
         analysis.run(seeds, scope.universe, torch_range(settings), settings.gpu_memory)
         found, crashes = _judge(analysis.traces, chosen)
         findings = _visible(found, scope, settings, analysis.text)
         coverage = analysis.coverage(scope.reported, len([s for s in seeds if s in scope.reported]))
     finally:
         sys.setrecursionlimit(limit)
-    errors += [f"{path}: {why}" for path, why in sorted(analysis.errors.items()) if path in scope.universe]
-    return Report(tuple(findings), tuple([*errors, *crashes]), coverage)
+    errors += [f"{path}: {why}" for path, why in sorted(analysis.errors.items()) if path in scope.reported]
+    return Report(tuple(findings), (*errors, *crashes), coverage)
 
 
 def _seeds(scope: _Scope) -> tuple[list[Path], list[str]]:

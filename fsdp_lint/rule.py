@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from fsdp_lint.findings import Applicability as Applicability
 from fsdp_lint.findings import Severity as Severity
 from fsdp_lint.fix.edits import Fix
-from fsdp_lint.source.file import Site
+from fsdp_lint.source.file import Site as Site
 from fsdp_lint.trace.events import Event
 from fsdp_lint.trace.trace import Trace
 

@@ -33,8 +33,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fsdp_lint.rule import Finding, Rule, Severity
-from fsdp_lint.source.file import Site
+from fsdp_lint.rule import Finding, Rule, Severity, Site
 from fsdp_lint.trace.events import Backward, Forward, RegisterForward, Shard, Unshard
 from fsdp_lint.trace.trace import Trace, called, covers, last_pass, related, site_at_depth, touches
 from fsdp_lint.trace.values import Module, Value

@@ -34,8 +34,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fsdp_lint.rule import Finding, Rule, Severity
-from fsdp_lint.source.file import Site
+from fsdp_lint.rule import Finding, Rule, Severity, Site
 from fsdp_lint.trace.events import Event, Shard
 from fsdp_lint.trace.together import collective_of, has_counterpart, is_alone
 from fsdp_lint.trace.trace import Trace, rank_guard, site_at_depth

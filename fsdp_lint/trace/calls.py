@@ -37,6 +37,8 @@ from fsdp_lint.trace.values import (
 RANK_ZERO = re.compile(r"(rank_?zero|rank_?0|main_process|on_main|master_only|only_main|only_rank)", re.IGNORECASE)
 SMALL = 12
 RECURSIONS = 3
+# A function that was entered this often without any event is not entered again.
+QUIET = 4
 
 
 @functools.lru_cache(maxsize=4096)
@@ -281,11 +283,11 @@ class Calls(State):
             function.node = node if isinstance(node, cst.FunctionDef) else None
         return function.node
 
-    def worth_entering(self, function: Function, call: Call) -> bool:
+    def worth_entering(self, function: Function, call: Call, self_value: Value | None = None) -> bool:
         """True when the function reaches FSDP, gets one of its values, or is small."""
         if function.scope is not None or isinstance(function.node, cst.Lambda):
             return True
-        if (function.path, function.qualname) in self.hot or function.cls is not None:
+        if (function.path, function.qualname) in self.hot or self_value is not None and is_tracked(self_value):
             return True
         if any(is_tracked(v) or isinstance(v, Instance | Bound | Function) for v in call.values()):
             return True
@@ -306,8 +308,32 @@ class Calls(State):
             self.note_arguments(call, function.name)
             return Unknown(inputs=tuple(call.values()))
         source = self.project.source(function.path)
-        if source is None or not self.worth_entering(function, call):
+        if source is None or not self.worth_entering(function, call, self_value):
             return Unknown(inputs=tuple(call.values()))
+        key = _plain_call(function, call) if self_value is None else None
+        if key is not None and key in self.memo:
+            return self.memo[key]
+        owner = self_value.number if self_value is not None and not function.qualname.endswith("__init__") else 0
+        quiet = ("quiet", function.path, function.qualname, owner)
+        if self.quiet[quiet] >= QUIET and quiet in self.memo and not any(is_tracked(v) for v in call.values()):
+            return self.memo[quiet]
+        before = len(self.trace.events)
+        value = self._enter(function, node, source, call, self_value)
+        if len(self.trace.events) == before:
+            if key is not None:
+                self.memo[key] = value
+            self.quiet[quiet] += 1
+            self.memo[quiet] = value
+        return value
+
+    def _enter(
+        self,
+        function: Function,
+        node: cst.FunctionDef | cst.Lambda,
+        source: Source,
+        call: Call,
+        self_value: Value | None,
+    ) -> Value:
         frame = Frame(
             path=function.path,
             source=source,
@@ -469,6 +495,17 @@ class Calls(State):
         raise NotImplementedError
 
     last_frame: Frame | None = None
+
+
+def _plain_call(function: Function, call: Call) -> tuple[object, ...] | None:
+    """What tells a call from others when all its arguments are literals; None when they are not."""
+    if function.scope is not None or function.cls is not None or call.open or isinstance(function.node, cst.Lambda):
+        return None
+    if not all(isinstance(value, Const) for value in call.values()):
+        return None
+    args = tuple(repr(value.value) for value in call.args if isinstance(value, Const))
+    kwargs = tuple((name, repr(v.value)) for name, v in sorted(call.kwargs.items()) if isinstance(v, Const))
+    return ("plain call", function.path, function.qualname, args, kwargs)
 
 
 def _assignments(body: cst.Module | cst.BaseSuite, name: str) -> list[cst.BaseExpression]:

@@ -111,6 +111,10 @@ class Expressions(Conditions):
         """Binds a target; the statement part of the machine gives it."""
         raise NotImplementedError
 
+    def adopt(self, owner: Module, name: str, value: Value) -> None:
+        """A module or parameter becomes part of `owner`; the statement part of the machine gives it."""
+        raise NotImplementedError
+
     # leaves -----------------------------------------------------------------------------------------------------
 
     def name(self, name: str) -> Value:
@@ -466,6 +470,8 @@ class Expressions(Conditions):
         part = node.slice[0].slice
         if isinstance(part, cst.Slice):
             return self.each_option(value, lambda option: self._slice(option, part))
+        if not isinstance(part, cst.Index):
+            return Unknown(inputs=(value,))
         index = self.evaluate(part.value)
         return self.each_option(value, lambda option: self._item(option, index, node))
 
@@ -750,7 +756,8 @@ class Expressions(Conditions):
                     everything.extend(Choice(options=((i, guards),)) if guards else i for i in inner)
                 return everything, False
             case Const(value=content) if isinstance(content, str | tuple | list):
-                return [Const(value=c) for c in content][:UNROLL], len(content) <= UNROLL
+                letters: list[Value] = [Const(value=c) for c in content][:UNROLL]
+                return letters, len(content) <= UNROLL
         known = table.items_of(self, value, site)
         if known is not None:
             return known

@@ -492,9 +492,9 @@ class Interpreter(Expressions):
             return Unknown()
         return super().enter(function, call, self_value)
 
-    def worth_entering(self, function: Function, call: Call) -> bool:
+    def worth_entering(self, function: Function, call: Call, self_value: Value | None = None) -> bool:
         """A root is always entered."""
-        return not self.stack or super().worth_entering(function, call)
+        return not self.stack or super().worth_entering(function, call, self_value)
 
     def run_class(self, path: Path, name: str, methods: list[str]) -> None:
         """Runs the life of a class that nobody makes: `__init__`, then its methods, each an entry of its own."""
@@ -529,7 +529,7 @@ class Interpreter(Expressions):
     def _guarded(self, run: Callable[[], None]) -> None:
         try:
             run()
-        except OutOfBudget:
+        except (OutOfBudget, RecursionError):
             self.trace.finished = False
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,8 +33,8 @@ if TYPE_CHECKING:
 E = TypeVar("E", bound=Event)
 V = TypeVar("V", bound=Value)
 
-STATEMENTS = 12_000
-DEPTH = 24
+STATEMENTS = 6_000
+DEPTH = 16
 
 RANK_NAMES = {
     "rank": "world",
@@ -94,6 +95,7 @@ class State:
         self.files_entered: set[Path] = set()
         self.loop_count = 0
         self.touched: set[int] = set()
+        self.quiet: Counter[tuple[object, ...]] = Counter()
 
     @property
     def frame(self) -> Frame:
