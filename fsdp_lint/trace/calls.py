@@ -39,6 +39,7 @@ SMALL = 12
 RECURSIONS = 3
 # A function that was entered this often without any event is not entered again.
 QUIET = 4
+OFTEN = 40
 
 
 @functools.lru_cache(maxsize=4096)
@@ -287,7 +288,7 @@ class Calls(State):
         """True when the function reaches FSDP, gets one of its values, or is small."""
         if function.scope is not None or isinstance(function.node, cst.Lambda):
             return True
-        if (function.path, function.qualname) in self.hot or self_value is not None and is_tracked(self_value):
+        if (function.path, function.qualname) in self.hot or function.cls is not None:
             return True
         if any(is_tracked(v) or isinstance(v, Instance | Bound | Function) for v in call.values()):
             return True
@@ -317,6 +318,11 @@ class Calls(State):
         quiet = ("quiet", function.path, function.qualname, owner)
         if self.quiet[quiet] >= QUIET and quiet in self.memo and not any(is_tracked(v) for v in call.values()):
             return self.memo[quiet]
+        often = ("often", function.path, function.qualname)
+        self.quiet[often] += 1
+        if self.quiet[often] > OFTEN:
+            self.note_arguments(call, function.name)
+            return Unknown(inputs=tuple(call.values()))
         before = len(self.trace.events)
         value = self._enter(function, node, source, call, self_value)
         if len(self.trace.events) == before:

@@ -756,7 +756,8 @@ class Expressions(Conditions):
                     everything.extend(Choice(options=((i, guards),)) if guards else i for i in inner)
                 return everything, False
             case Const(value=content) if isinstance(content, str | tuple | list):
-                letters: list[Value] = [Const(value=c) for c in content][:UNROLL]
+                letters: list[Value] = []
+                letters.extend(Const(value=c) for c in content[:UNROLL])
                 return letters, len(content) <= UNROLL
         known = table.items_of(self, value, site)
         if known is not None:
