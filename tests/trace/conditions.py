@@ -1,0 +1,277 @@
+"""Two far-apart tests: which of them exclude each other. In every function the two events are in no order."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+
+
+def one_name(model: nn.Module, flag):
+    if flag:
+        fully_shard(model)  # event: Shard
+    if not flag:
+        return torch.optim.AdamW(model.parameters())  # event: BuildOptimizer(sharding=none)
+    return None
+
+
+def one_attribute(model: nn.Module, args):
+    if args.fsdp:
+        fully_shard(model)  # event: Shard
+    if not args.fsdp:
+        return torch.optim.AdamW(model.parameters())  # event: BuildOptimizer(sharding=none)
+    return None
+
+
+def is_none(model: nn.Module, args):
+    if args.mesh is not None:
+        fully_shard(model)  # event: Shard
+    if args.mesh is None:
+        return torch.optim.AdamW(model.parameters())  # event: BuildOptimizer(sharding=none)
+    return None
+
+
+def equal_and_not_equal(model: nn.Module, args):
+    if args.strategy != "none":
+        fully_shard(model)  # event: Shard
+    if args.strategy == "none":
+        return torch.optim.AdamW(model.parameters())  # event: BuildOptimizer(sharding=none)
+    return None
+
+
+def equal_to_two_literals(model: nn.Module, args):
+    if args.strategy == "fsdp":
+        fully_shard(model)  # event: Shard
+    if args.strategy == "none":
+        return torch.optim.AdamW(model.parameters())  # event: BuildOptimizer(sharding=none)
+    return None
+
+
+def one_test_with_a_name(model: nn.Module, args):
+    use_fsdp = args.strategy == "fsdp"
+    if args.strategy == "fsdp":
+        fully_shard(model)  # event: Shard
+    if not use_fsdp:
+        return torch.optim.AdamW(model.parameters())  # event: BuildOptimizer(sharding=none)
+    return None
+
+
+def zero_and_more(model: nn.Module, args):
+    if args.shards > 0:
+        fully_shard(model)  # event: Shard
+    if args.shards == 0:
+        return torch.optim.AdamW(model.parameters())  # event: BuildOptimizer(sharding=none)
+    return None
+
+
+def part_of_a_conjunction(model: nn.Module, args):
+    if args.fsdp and args.shards > 1:
+        fully_shard(model)  # event: Shard
+    if not args.fsdp:
+        return torch.optim.AdamW(model.parameters())  # event: BuildOptimizer(sharding=none)
+    return None
+
+
+def part_of_a_disjunction(model: nn.Module, args):
+    if args.fsdp:
+        fully_shard(model)  # event: Shard
+    if not (args.fsdp or args.ddp):
+        return torch.optim.AdamW(model.parameters())  # event: BuildOptimizer(sharding=none)
+    return None
+
+
+def type_of_a_value(model, layers):
+    for layer in layers:
+        if isinstance(layer, nn.Linear):
+            fully_shard(layer)  # event: Shard
+        if not isinstance(layer, nn.Linear):
+            torch.optim.AdamW(layer.parameters())  # event: BuildOptimizer(sharding=none)
+
+
+def result_of_a_call(model: nn.Module, config):
+    if config.get("fsdp"):
+        fully_shard(model)  # event: Shard
+    if not config.get("fsdp"):
+        return torch.optim.AdamW(model.parameters())  # event: BuildOptimizer(sharding=none)
+    return None
+
+
+def item_of_a_dict(model: nn.Module, config):
+    if config["fsdp"]:
+        fully_shard(model)  # event: Shard
+    if not config["fsdp"]:
+        return torch.optim.AdamW(model.parameters())  # event: BuildOptimizer(sharding=none)
+    return None
+
+
+@dataclass
+class Config:
+    fsdp: bool = True
+    shards: int = 8
+
+
+def literal_default_of_a_dataclass(model: nn.Module):
+    config = Config()
+    if not config.fsdp:
+        optimizer = torch.optim.AdamW(model.parameters())  # no-event: BuildOptimizer
+        print(optimizer)
+    if config.shards > 1:
+        fully_shard(model)  # event: Shard(guards=0)
+
+
+# No exclusion is seen here, so that an order is claimed where there is none.
+
+
+def conjunction_with_a_name(model: nn.Module, args):
+    use_fsdp = args.fsdp and args.shards > 1
+    if use_fsdp:
+        fully_shard(model)  # event: Shard
+    if not use_fsdp:
+        return torch.optim.AdamW(model.parameters())  # known-false: BuildOptimizer(sharding=earlier)
+    return None
+
+
+def negated_conjunction(model: nn.Module, args):
+    if args.fsdp and args.shards > 1:
+        fully_shard(model)  # event: Shard
+    if not (args.fsdp and args.shards > 1):
+        return torch.optim.AdamW(model.parameters())  # known-false: BuildOptimizer(sharding=earlier)
+    return None
+
+
+def conjunction_and_what_de_morgan_says(model: nn.Module, args):
+    if args.fsdp and args.shards > 1:
+        fully_shard(model)  # event: Shard
+    if not args.fsdp or args.shards <= 1:
+        return torch.optim.AdamW(model.parameters())  # known-false: BuildOptimizer(sharding=earlier)
+    return None
+
+
+def greater_and_at_most(model: nn.Module, args):
+    if args.shards > 1:
+        fully_shard(model)  # event: Shard
+    if args.shards <= 1:
+        return torch.optim.AdamW(model.parameters())  # known-false: BuildOptimizer(sharding=earlier)
+    return None
+
+
+def one_of_several_literals(model: nn.Module, args):
+    if args.strategy in ("fsdp", "fsdp2"):
+        fully_shard(model)  # event: Shard
+    if args.strategy == "none":
+        return torch.optim.AdamW(model.parameters())  # known-false: BuildOptimizer(sharding=earlier)
+    return None
+
+
+def either_of_two_literals(model: nn.Module, args):
+    if args.strategy == "fsdp" or args.strategy == "fsdp2":
+        fully_shard(model)  # event: Shard
+    if args.strategy == "none":
+        return torch.optim.AdamW(model.parameters())  # known-false: BuildOptimizer(sharding=earlier)
+    return None
+
+
+def alternatives_of_a_pattern(model: nn.Module, args):
+    match args.strategy:
+        case "fsdp" | "fsdp2":
+            fully_shard(model)  # event: Shard
+    if args.strategy == "none":
+        return torch.optim.AdamW(model.parameters())  # known-false: BuildOptimizer(sharding=earlier)
+    return None
+
+
+def wildcard_of_a_match(model: nn.Module, args):
+    match args.strategy:
+        case "none":
+            pass
+        case _:
+            fully_shard(model)  # event: Shard
+    if args.strategy == "none":
+        return torch.optim.AdamW(model.parameters())  # known-false: BuildOptimizer(sharding=earlier)
+    return None
+
+
+def return_in_a_loop(model: nn.Module, names):
+    for name in names:
+        if name == "plain":
+            return torch.optim.AdamW(model.parameters())  # known-false: BuildOptimizer(sharding=later)
+    fully_shard(model)  # event: Shard
+    return None
+
+
+def break_in_a_loop(model: nn.Module, names):
+    for name in names:
+        if name == "plain":
+            break
+    else:
+        fully_shard(model)  # event: Shard
+        return torch.optim.SGD(model.parameters())  # event: BuildOptimizer(sharding=earlier)
+    return torch.optim.AdamW(model.parameters())  # known-miss: BuildOptimizer(sharding=none)
+
+
+def walrus(model: nn.Module, config):
+    if mesh := config.mesh():
+        fully_shard(model, mesh=mesh)  # event: Shard
+    if not mesh:
+        return torch.optim.AdamW(model.parameters())  # event: BuildOptimizer(sharding=none)
+    return None
+
+
+def flag_that_a_branch_sets(model: nn.Module, args):
+    sharded = False
+    if args.fsdp:
+        fully_shard(model)  # event: Shard
+        sharded = True
+    if not sharded:
+        return torch.optim.AdamW(model.parameters())  # event: BuildOptimizer(sharding=none)
+    return None
+
+
+def value_that_a_branch_sets(model: nn.Module, args):
+    optimizer = None
+    if not args.fsdp:
+        optimizer = torch.optim.AdamW(model.parameters())  # event: BuildOptimizer(sharding=none)
+    if optimizer is None:
+        fully_shard(model)  # event: Shard
+
+
+def function_that_tells(model: nn.Module, args):
+    if wants_fsdp(args):
+        fully_shard(model)  # event: Shard
+    if not wants_fsdp(args):
+        return torch.optim.AdamW(model.parameters())  # known-false: BuildOptimizer(sharding=earlier)
+    return None
+
+
+def wants_fsdp(args):
+    return args.fsdp and args.shards > 1
+
+
+class Trainer:
+    def __init__(self, model: nn.Module, args):
+        self.use_fsdp = args.strategy == "fsdp"
+        self.model = model
+        self.shard()
+        self.build()
+
+    def shard(self):
+        if self.use_fsdp:
+            fully_shard(self.model)  # event: Shard
+
+    def build(self):
+        if not self.use_fsdp:
+            self.optimizer = torch.optim.AdamW(self.model.parameters())  # event: BuildOptimizer(sharding=none)
+
+
+class Parallel:
+    def __init__(self, model: nn.Module, args):
+        self.args = args
+        self.model = model
+        if self.enabled:
+            fully_shard(self.model)  # event: Shard
+        if not self.enabled:
+            self.optimizer = torch.optim.AdamW(self.model.parameters())  # event: BuildOptimizer(sharding=none)
+
+    @property
+    def enabled(self):
+        return self.args.shards > 1
