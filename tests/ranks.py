@@ -19,6 +19,7 @@ import json
 import math
 import os
 import pickle
+import random
 import re
 import runpy
 import signal
@@ -148,9 +149,7 @@ def fork_ranks(target: Callable[[], Mapping[str, Any]], ranks: int, folder: Path
     files, notes = folder / "files", folder / "notes"
     files.mkdir(parents=True)
     notes.mkdir()
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = _free_port()
     gc.collect()
     gc.freeze()
     running: dict[int, int] = {}
@@ -164,6 +163,15 @@ def fork_ranks(target: Callable[[], Mapping[str, Any]], ranks: int, folder: Path
     gc.unfreeze()
     endings = _wait_for(running, time.monotonic() + limit)
     return Run(tuple(_read_rank(notes, rank, endings.get(rank)) for rank in range(ranks)), files, notes)
+
+
+def _free_port() -> int:
+    """A port that nobody listens on, below those that the system gives to outgoing connections."""
+    for port in random.sample(range(15000, 30000), 100):
+        with socket.socket() as free, contextlib.suppress(OSError):
+            free.bind(("127.0.0.1", port))
+            return port
+    raise OSError("no free port")
 
 
 def _wait_for(running: dict[int, int], deadline: float) -> dict[int, int]:
@@ -441,6 +449,8 @@ class Watch:
         values: dict[str, Any] = {}
         for root in self.roots:
             for name, value in root.named_parameters():
+                if value.device.type == "meta":
+                    continue
                 dims = [p.dim for p in value.placements if p.is_shard()] if _is_dtensor(value) else []
                 values[name] = (_local(value).detach().cpu().clone(), dims[0] if dims else None)
         with (self.notes / f"{os.environ['RANK']}.pt").open("wb") as file:
