@@ -14,7 +14,7 @@ A field is one of the event (`module=`, `op=`, `on=` ...), an argument by keywor
 - `ranks=`: who gets there by the tests around: `all`, `zero`, `others`, `local_zero`, `local_others`, another number's
   `rank_3`, `some`;
 - `sharding=`: the sharding calls of the module are `earlier`, `later` or `both`; `none`: there are none in any order;
-- `guards=`, `loops=`, `depth=`: how many tests, loops and calls are around.
+- `guards=`, `loops=`, `calls=`: how many tests, loops and calls are around.
 
 Values are compared by what the user calls them, literals as they are written.
 """
@@ -86,14 +86,14 @@ def said(event: Event, trace: Trace, field: str) -> str:
         case "ranks":
             return ranks(event)
         case "of":
-            return joined([called(value) for value in models(event)])
+            return joined([spelled(value) for value in models(event)])
         case "sharding":
             return sharding(event, trace)
         case "guards":
             return str(len(event.guards))
         case "loops":
             return str(len(event.loops))
-        case "depth":
+        case "calls":
             return str(len(event.stack))
     if isinstance(event, Shard) and not hasattr(event, field):
         return spelled(event.kwargs[field]) if field in event.kwargs else "absent"
@@ -110,7 +110,7 @@ def spelled(content: object) -> str:
         case Sequence(items=items, name=name) if not name:
             return joined([spelled(item) for item in items])
         case Value():
-            return normal(called(content))
+            return normal(path(content))
         case tuple():
             return joined([spelled(item) for item in content])
         case str():
@@ -118,10 +118,18 @@ def spelled(content: object) -> str:
     return repr(content)
 
 
+def path(value: Value) -> str:
+    """What the user calls a value; a part of a module by the way to it."""
+    if isinstance(value, Module) and value.owner is not None and value.key:
+        return f"{path(value.owner)}.{value.key}"
+    return called(value)
+
+
 def normal(name: str) -> str:
     """A name in the form that `ast.unparse` gives it."""
+    name = re.sub(r"\.(\d+)", r"[\1]", name).replace(".[", "[").replace("[]", "[...]")
     try:
-        return ast.unparse(ast.parse(re.sub(r"\.(\d+)", r"[\1]", name), mode="eval"))
+        return ast.unparse(ast.parse(name, mode="eval"))
     except SyntaxError:
         return repr(name)
 

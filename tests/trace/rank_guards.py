@@ -261,7 +261,7 @@ def helper_called_under_a_guard(model: nn.Module):
 
 
 def wait():
-    dist.barrier()  # event: Collective(ranks=zero, depth=2), Collective(ranks=all, depth=2)
+    dist.barrier()  # event: Collective(ranks=zero, calls=2), Collective(ranks=all, calls=2)
 
 
 # libraries -----------------------------------------------------------------------------------------------------------

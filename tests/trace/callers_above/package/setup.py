@@ -1,0 +1,5 @@
+from .wrap import wrap_model
+
+
+def prepare_model(model):
+    return wrap_model(model)

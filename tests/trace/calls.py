@@ -1,0 +1,190 @@
+"""Functions, methods and classes of one file, run in place."""
+
+import torch
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+
+
+def shard(model: nn.Module, *, root=True):
+    for layer in model.layers:
+        fully_shard(layer)  # event: Shard(module=model.layers[...], calls=2)
+    if root:
+        fully_shard(model)  # event: Shard(module=model, calls=2, guards=0)
+    return model
+
+
+def build(model: nn.Module, lr=1e-3):
+    return torch.optim.AdamW(
+        model.parameters(), lr=lr
+    )  # event: BuildOptimizer(of=model, sharding=later), BuildOptimizer(of=model, sharding=earlier)
+
+
+def one_function_after_another(model):
+    shard(model)
+    return build(model)
+
+
+def wrong_order(model):
+    optimizer = build(model)
+    shard(model, root=True)
+    return optimizer
+
+
+def without_root(model):
+    shard(model, root=False)
+    return model
+
+
+# closures ------------------------------------------------------------------------------------------------------------
+
+
+def closure(model, mesh):
+    def inner(part):
+        fully_shard(part, mesh=mesh)  # event: Shard(module=model.head, mesh=mesh), Shard(module=model, mesh=mesh)
+
+    inner(model.head)
+    inner(model)
+
+
+def made_by_a_function():
+    def make(reshard):
+        def inner(part):
+            fully_shard(
+                part, reshard_after_forward=reshard
+            )  # event: Shard(reshard_after_forward=True), Shard(reshard_after_forward=False)
+
+        return inner
+
+    net = nn.Linear(4, 4)
+    make(True)(net)
+    make(False)(net)
+
+
+def bound_outside():
+    optimizer = None
+    net = nn.Linear(4, 4)
+
+    def late():
+        nonlocal optimizer
+        optimizer = torch.optim.AdamW(net.parameters())  # event: BuildOptimizer(of=net, sharding=earlier)
+
+    fully_shard(net)  # event: Shard(module=net)
+    late()
+    optimizer.step()  # event: Step
+
+
+def lambdas(model):
+    wrap = lambda part, **kwargs: fully_shard(
+        part, **kwargs
+    )  # event: Shard(module=model.head, reshard_after_forward=False)
+    wrap(model.head, reshard_after_forward=False)
+
+
+def handed_a_function(model):
+    each(model.layers, fully_shard)
+
+
+def each(parts, function):
+    for part in parts:
+        function(part)  # event: Shard(module=model.layers[...], loops=1)
+
+
+def recursive(module):
+    for child in module.children():
+        recursive(child)
+    fully_shard(module)  # event: Shard
+
+
+def arguments(*models, **options):
+    fully_shard(models[0], **options)  # event: Shard(module=net, reshard_after_forward=False, kwargs_known=True)
+
+
+def gives_arguments():
+    net = nn.Linear(4, 4)
+    arguments(net, reshard_after_forward=False)
+
+
+def several_results(flag):
+    model = first_or_second(flag)
+    fully_shard(model)  # event: Shard(module=small, guards=1), Shard(module=large, guards=1)
+
+
+def first_or_second(flag):
+    if flag:
+        small = nn.Linear(2, 2)
+        return small
+    large = nn.Linear(9, 9)
+    return large
+
+
+def gives_two():
+    net = nn.Linear(2, 2)
+    return net, torch.optim.AdamW(net.parameters())  # event: BuildOptimizer(of=net, sharding=later)
+
+
+def takes_two():
+    model, optimizer = gives_two()
+    fully_shard(model)  # event: Shard(module=net)
+    optimizer.step()  # event: Step(of=net, sharding=earlier)
+
+
+def decorator(function):
+    return function
+
+
+@decorator
+def decorated(model):
+    fully_shard(model)  # event: Shard(module=net)
+
+
+@torch.no_grad()
+def decorated_by_a_library(model):
+    fully_shard(model)  # event: Shard(module=net)
+
+
+def calls_decorated():
+    net = nn.Linear(2, 2)
+    decorated(net)
+    decorated_by_a_library(net)
+
+
+def wrapping(function):
+    def inner(*args, **kwargs):
+        print("before")
+        return function(*args, **kwargs)
+
+    return inner
+
+
+@wrapping
+def decorated_by_a_wrapper(model):
+    fully_shard(model)  # event: Shard(module=net)
+
+
+def calls_wrapped():
+    net = nn.Linear(2, 2)
+    decorated_by_a_wrapper(net)
+
+
+async def awaited():
+    net = nn.Linear(2, 2)
+    await shards_later(net)
+
+
+async def shards_later(model):
+    fully_shard(model)  # event: Shard(module=net)
+
+
+def generator(model):
+    for layer in model.layers:
+        yield layer
+
+
+def walks_a_generator(model):
+    for layer in generator(model):
+        fully_shard(layer)  # event: Shard(module=model.layers[...])
+
+
+def overwritten_parameter(model):
+    model = model.inner
+    fully_shard(model)  # event: Shard(module=model.inner)
