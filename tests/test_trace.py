@@ -2,7 +2,8 @@
 
     fully_shard(model.head, mesh=mesh)  # event: Shard(module=model.head, mesh=mesh, ranks=zero)
 
-- `# event: Kind` or `# event: Kind(field=..., ...)`, several with commas: such an event happens in this statement.
+- `# event: Kind` or `# event: Kind(field=..., ...)`, several with commas: such an event happens on this line. Marks
+  that are too long stand in lines of their own, below.
 - A kind that a program marks anywhere is marked everywhere: such an event on a line without a fitting mark fails.
 - `# no-event: Kind`: none of this kind on this line; it also makes the program watch the kind.
 - `# known-miss: Kind(...)`: it should be seen and is not, today.
@@ -75,6 +76,18 @@ def marks(line: str) -> Iterator[Mark]:
             assert isinstance(name, ast.Name) and name.id in KINDS, f"no kind of event: {found[2]}"
             fields = tuple((str(keyword.arg), ast.unparse(keyword.value)) for keyword in keywords)
             yield Mark(found[1], name.id, fields)
+
+
+def by_row(text: str) -> dict[int, tuple[Mark, ...]]:
+    """The marks of each line; those on a line of their own belong to the code above."""
+    found: dict[int, tuple[Mark, ...]] = {}
+    code = 1
+    for row, line in enumerate(text.splitlines(), 1):
+        if not line.lstrip().startswith("#"):
+            code = row
+        found[row] = ()
+        found[code] = (*found.get(code, ()), *marks(line))
+    return found
 
 
 # what an event says ---------------------------------------------------------------------------------------------------
@@ -207,11 +220,7 @@ def differences(root: Path, files: list[Path]) -> Iterator[str]:
     """Where the events of a program are not those that it is marked with."""
     analysis = analyse(root, files)
     yield from (f"{path.name}: {why}" for path, why in analysis.errors.items())
-    wanted = {
-        (path, row): tuple(marks(line))
-        for path in files
-        for row, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
-    }
+    wanted = {(path, row): found for path in files for row, found in by_row(path.read_text(encoding="utf-8")).items()}
     watched = {mark.kind for found in wanted.values() for mark in found}
     seen: dict[tuple[Path, int], list[tuple[Event, Trace]]] = {at: [] for at in wanted}
     for trace in analysis.traces:

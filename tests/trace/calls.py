@@ -14,9 +14,8 @@ def shard(model: nn.Module, *, root=True):
 
 
 def build(model: nn.Module, lr=1e-3):
-    return torch.optim.AdamW(
-        model.parameters(), lr=lr
-    )  # event: BuildOptimizer(of=model, sharding=later), BuildOptimizer(of=model, sharding=earlier)
+    return torch.optim.AdamW(model.parameters(), lr=lr)
+    # event: BuildOptimizer(of=model, sharding=later), BuildOptimizer(of=model, sharding=earlier)
 
 
 def one_function_after_another(model):
@@ -49,9 +48,8 @@ def closure(model, mesh):
 def made_by_a_function():
     def make(reshard):
         def inner(part):
-            fully_shard(
-                part, reshard_after_forward=reshard
-            )  # event: Shard(reshard_after_forward=True), Shard(reshard_after_forward=False)
+            fully_shard(part, reshard_after_forward=reshard)
+            # event: Shard(reshard_after_forward=True), Shard(reshard_after_forward=False)
 
         return inner
 
@@ -74,9 +72,8 @@ def bound_outside():
 
 
 def lambdas(model):
-    wrap = lambda part, **kwargs: fully_shard(
-        part, **kwargs
-    )  # event: Shard(module=model.head, reshard_after_forward=False)
+    wrap = lambda part, **kwargs: fully_shard(part, **kwargs)
+    # event: Shard(module=model.head, reshard_after_forward=False)
     wrap(model.head, reshard_after_forward=False)
 
 

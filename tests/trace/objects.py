@@ -25,9 +25,8 @@ class Net(nn.Module):
 class Trainer:
     def __init__(self, config):
         self.model = Net()
-        self.optimizer = torch.optim.AdamW(
-            self.model.parameters()
-        )  # event: BuildOptimizer(of=self.model, sharding=later)
+        self.optimizer = torch.optim.AdamW(self.model.parameters())
+        # event: BuildOptimizer(of=self.model, sharding=later)
         self.setup()
 
     def setup(self):
@@ -149,9 +148,9 @@ class Factory:
 
 def uses_factory():
     factory = Factory.build().shard()
-    return torch.optim.AdamW(
-        factory.model.parameters()
-    )  # known-miss: BuildOptimizer(sharding=earlier)  # known-false: BuildOptimizer(sharding=none)
+    return torch.optim.AdamW(factory.model.parameters())
+    # known-miss: BuildOptimizer(sharding=earlier)
+    # known-false: BuildOptimizer(sharding=none)
 
 
 class Callable:

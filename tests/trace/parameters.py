@@ -41,9 +41,8 @@ def lazy_in_every_way(model: nn.Module):
 
 
 def groups(model: nn.Module):
-    decay = [
-        p for n, p in model.named_parameters() if "bias" not in n
-    ]  # event: TakeParameters(of=model, sharding=later)
+    decay = [p for n, p in model.named_parameters() if "bias" not in n]
+    # event: TakeParameters(of=model, sharding=later)
     plain = [p for n, p in model.named_parameters() if "bias" in n]  # event: TakeParameters(of=model, sharding=later)
     groups = [{"params": decay, "weight_decay": 0.1}, {"params": plain}]
     fully_shard(model)

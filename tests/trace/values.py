@@ -100,9 +100,8 @@ def concatenation():
     parts += [net.layers]
     parts.append(net)
     for part in parts:
-        fully_shard(
-            part
-        )  # event: Shard(module=net.embed), Shard(module=net.head), Shard(module=net.layers), Shard(module=net)
+        fully_shard(part)
+        # event: Shard(module=net.embed), Shard(module=net.head), Shard(module=net.layers), Shard(module=net)
 
 
 def starred():
@@ -158,9 +157,8 @@ def kwargs_in_steps(model: nn.Module, reshard):
     kwargs = {"mesh": mesh}
     kwargs["reshard_after_forward"] = False
     kwargs.update(mp_policy=MixedPrecisionPolicy(torch.bfloat16))
-    fully_shard(
-        model, **kwargs
-    )  # event: Shard(module=model, mesh=mesh, reshard_after_forward=False, kwargs_known=True)
+    fully_shard(model, **kwargs)
+    # event: Shard(module=model, mesh=mesh, reshard_after_forward=False, kwargs_known=True)
 
 
 def kwargs_under_a_test(model: nn.Module, offload):
@@ -173,9 +171,8 @@ def kwargs_under_a_test(model: nn.Module, offload):
 def kwargs_merged(model: nn.Module):
     base = {"reshard_after_forward": True}
     fully_shard(model, **{**base, "reshard_after_forward": False})  # event: Shard(reshard_after_forward=False)
-    fully_shard(
-        model, **(base | {"shard_placement_fn": None})
-    )  # event: Shard(reshard_after_forward=True, shard_placement_fn=None)
+    fully_shard(model, **(base | {"shard_placement_fn": None}))
+    # event: Shard(reshard_after_forward=True, shard_placement_fn=None)
 
 
 def kwargs_from_outside(model: nn.Module, **kwargs):
@@ -217,9 +214,8 @@ class Options:
 
 def dataclass_with_defaults(model: nn.Module):
     options = Options(mesh=3)
-    fully_shard(
-        model, mesh=options.mesh, reshard_after_forward=options.reshard
-    )  # event: Shard(mesh=3, reshard_after_forward=False)
+    fully_shard(model, mesh=options.mesh, reshard_after_forward=options.reshard)
+    # event: Shard(mesh=3, reshard_after_forward=False)
     fully_shard(model, **options.extra)  # event: Shard(kwargs_known=True)
 
 
@@ -269,9 +265,9 @@ def made_here_and_filled():
     net = Net()
     setattr(net, "extra", nn.Linear(8, 8))
     # The module holds the part that is set by name, so that the optimizer has its parameters.
-    optimizer = torch.optim.AdamW(
-        net.parameters()
-    )  # known-miss: BuildOptimizer(sharding=later)  # known-false: BuildOptimizer(sharding=none)
+    optimizer = torch.optim.AdamW(net.parameters())
+    # known-miss: BuildOptimizer(sharding=later)
+    # known-false: BuildOptimizer(sharding=none)
     fully_shard(getattr(net, "extra"))  # event: Shard(module=Linear)
     return optimizer
 

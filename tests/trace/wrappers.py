@@ -23,9 +23,8 @@ def fsdp1_too_late(model: nn.Module):
 
 
 def fsdp1_positional(model: nn.Module):
-    return FSDP(
-        model, None, ShardingStrategy.FULL_SHARD
-    )  # event: Shard(process_group=None, sharding_strategy=FULL_SHARD)
+    return FSDP(model, None, ShardingStrategy.FULL_SHARD)
+    # event: Shard(process_group=None, sharding_strategy=FULL_SHARD)
 
 
 def fsdp1_kwargs(model: nn.Module, offload):
