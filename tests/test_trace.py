@@ -274,3 +274,37 @@ def test_events_of_program(name: str) -> None:
     root = path if path.is_dir() else path.parent
     wrong = list(differences(root, files))
     assert not wrong, "\n" + "\n".join(wrong)
+
+
+def test_a_run_that_becomes_too_long_stops_and_says_so(tmp_path: Path) -> None:
+    """What was seen until then stands, and the other roots are run."""
+    path = tmp_path / "long.py"
+    path.write_text(
+        "from torch.distributed.fsdp import fully_shard\n"
+        "def long(model):\n    fully_shard(model)\n" + "    pass\n" * 7_000 + "    fully_shard(model.head)\n"
+        "def short(model):\n    fully_shard(model)\n"
+    )
+    analysis = analyse(tmp_path, [path])
+    runs = {len(list(trace.every(Shard))): trace.finished for trace in analysis.traces if not trace.finished}
+    assert runs == {1: False}
+    seen = analysis.coverage(frozenset({path}), 1)
+    assert (seen.sites, seen.followed) == (3, 2)
+    assert [(each.place.row, each.why) for each in seen.unfollowed] == [(7_004, "the run became too long")]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "".join(f"def f{n}(m):\n    f{n + 1}(m)\n    f{n + 1}(m)\n" for n in range(30)) + "def f30(m):\n    shard(m)\n",
+        "def f(m):\n    for child in m.children():\n        f(child)\n        f(child)\n    shard(m)\n",
+        "def f(m):\n    g(m)\n    g(m)\ndef g(m):\n    shard(m)\n    f(m)\n    f(m)\n",
+        "def f(m, a):\n" + "".join(f"    if a.x{n}:\n        m = shard(m.y{n})\n" for n in range(60)),
+        "def f(m, a):\n"
+        + "".join(f"    for x{n} in a:\n        for y{n} in m:\n            shard(y{n})\n" for n in range(60)),
+    ],
+    ids=["calls in calls", "recursion", "mutual recursion", "many branches", "many loops"],
+)
+def test_what_could_grow_without_end_ends(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "grows.py"
+    path.write_text("from torch.distributed.fsdp import fully_shard\n" + text.replace("shard(", "fully_shard("))
+    assert any(True for trace in analyse(tmp_path, [path]).traces for _ in trace.every(Shard))
