@@ -51,10 +51,15 @@ class Analysis:
         return source.text if source is not None else ""
 
     def run(
-        self, seeds: Sequence[Path], universe: Sequence[Path], torch: SpecifierSet | None, gpu_memory: float
+        self,
+        seeds: Sequence[Path],
+        universe: Sequence[Path],
+        reported: frozenset[Path],
+        torch: SpecifierSet | None,
+        gpu_memory: float,
     ) -> None:
-        """Runs every root; then the functions that speak of FSDP and that no run has entered."""
-        self._plan = plan(self.project, seeds, universe, REACHING)
+        """Runs the roots that can pass through a reported file; then what speaks of FSDP and no run has entered."""
+        self._plan = plan(self.project, seeds, universe, REACHING, reported)
         for path in self._plan.files:
             self._imports(path, torch, gpu_memory)
         for root in self._plan.roots:

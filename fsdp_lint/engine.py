@@ -68,7 +68,7 @@ def _analyse(scope: _Scope, settings: Settings) -> Report:
     try:
         roots = [settings.root / folder for folder in settings.roots]
         analysis = Analysis(settings.root, roots, refuse, dict(scope.texts))
-        analysis.run(seeds, scope.universe, torch_range(settings), settings.gpu_memory)
+        analysis.run(seeds, scope.universe, scope.reported, torch_range(settings), settings.gpu_memory)
         found, crashes = _judge(analysis.traces, chosen)
         findings = _visible(found, scope, settings, analysis.text)
         coverage = analysis.coverage(scope.reported, len([s for s in seeds if s in scope.reported]))

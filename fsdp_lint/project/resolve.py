@@ -176,9 +176,9 @@ class Project:
         for star in index.stars:
             inner = self.find(path, star.module, star.level)
             if inner is not None and inner != path:
-                definition = self.lookup(inner, name, hops - 1)
-                if definition is not None:
-                    return definition
+                through = self.lookup(inner, name, hops - 1)
+                if through is not None:
+                    return through
             elif not star.level and self._known(f"{star.module}.{name}"):
                 return Definition("external", f"{star.module}.{name}")
         return self._submodule(path, name)

@@ -78,8 +78,17 @@ class Plan:
     own: dict[Path, set[str]] = field(default_factory=dict)
 
 
-def plan(project: Project, seeds: Iterable[Path], others: Iterable[Path], words: frozenset[str]) -> Plan:
-    """What to run for the files that speak of FSDP (`seeds`) and for those among `others` that call into them."""
+def plan(
+    project: Project,
+    seeds: Iterable[Path],
+    others: Iterable[Path],
+    words: frozenset[str],
+    reported: frozenset[Path],
+) -> Plan:
+    """What to run for the files that speak of FSDP (`seeds`) and for those among `others` that call into them.
+
+    Only what can pass through a file in `reported` is run: roots in these files and in those that import them.
+    """
     result = Plan()
     indexes: dict[Path, FileIndex] = {}
     for path in seeds:
@@ -99,9 +108,34 @@ def plan(project: Project, seeds: Iterable[Path], others: Iterable[Path], words:
         rest = [path for path in rest if path not in found]
         heat.spread(indexes)
     result.hot = heat.hot
-    result.files = sorted(indexes)
-    result.roots = _roots(indexes, heat)
+    near = _importers(project, indexes, reported)
+    result.files = sorted(near)
+    result.roots = [root for root in _roots(indexes, heat) if root.path in near]
+    result.own = {path: own for path, own in result.own.items() if path in reported}
     return result
+
+
+def _importers(project: Project, indexes: dict[Path, FileIndex], reported: frozenset[Path]) -> set[Path]:
+    """The indexed files among `reported`, and those that import them, directly or not."""
+    imports = {
+        path: {
+            definition.path
+            for table in (index.imports, index.inner_imports)
+            for targets in table.values()
+            for target in targets
+            if (definition := project.target(path, target)) is not None and definition.path is not None
+        }
+        | {found for star in index.stars if (found := project.find(path, star.module, star.level)) is not None}
+        for path, index in indexes.items()
+    }
+    near = {path for path in indexes if path in reported}
+    through = set(reported)
+    while True:
+        more = {path for path, targets in imports.items() if path not in near and targets & through}
+        if not more:
+            return near
+        near |= more
+        through |= more
 
 
 class _Heat:
