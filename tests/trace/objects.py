@@ -255,3 +255,35 @@ class Session:
 def enters_an_object():
     with Session() as net:
         torch.optim.AdamW(net.parameters())  # event: BuildOptimizer(sharding=later)
+
+
+# a method that is asked often -----------------------------------------------------------------------------------------
+
+
+class Store:
+    def __init__(self):
+        self.one = Net()
+        self.two = Net()
+        self.three = Net()
+        self.four = Net()
+        self.five = Net()
+        self.six = Net()
+
+    def get(self, name):
+        return getattr(self, name)
+
+
+def asks_twice():
+    store = Store()
+    optimizer = torch.optim.AdamW(store.get("five").parameters())  # event: BuildOptimizer(sharding=none)
+    fully_shard(store.get("six"))  # event: Shard(module=six)
+    return optimizer
+
+
+def asks_often():
+    store = Store()
+    for name in ("one", "two", "three", "four"):
+        print(store.get(name))
+    optimizer = torch.optim.AdamW(store.get("five").parameters())  # known-false: BuildOptimizer(sharding=later)
+    fully_shard(store.get("six"))  # known-miss: Shard(module=six)  # known-false: Shard(module=four)
+    return optimizer

@@ -1,0 +1,88 @@
+"""A value that is a new one in each round has one order; one from outside has both."""
+
+import torch
+from somewhere import Builder, build, settings
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+
+
+def module_of_torch():
+    for size in settings():
+        model = nn.Linear(size, size)
+        fully_shard(model)  # event: Shard(loops=1)
+        torch.optim.AdamW(model.parameters())  # event: BuildOptimizer(sharding=earlier)
+
+
+def module_of_a_model_library(names):
+    from transformers import AutoModel
+
+    for name in names:
+        model = AutoModel.from_pretrained(name)
+        fully_shard(model)  # event: Shard
+        torch.optim.AdamW(model.parameters())  # event: BuildOptimizer(sharding=earlier)
+
+
+def made_by_a_function_of_the_file():
+    for size in settings():
+        model = make(size)
+        fully_shard(model)  # event: Shard
+        torch.optim.AdamW(model.parameters())  # event: BuildOptimizer(sharding=earlier)
+
+
+def make(size):
+    return nn.Linear(size, size)
+
+
+def from_outside(model: nn.Module):
+    for _ in settings():
+        fully_shard(model)  # event: Shard
+        torch.optim.AdamW(model.parameters())  # event: BuildOptimizer(sharding=both)
+
+
+def items_of_a_display():
+    for model in [nn.Linear(1, 1), nn.Linear(2, 2)]:
+        fully_shard(model)  # event: Shard
+        torch.optim.AdamW(model.parameters())  # known-false: BuildOptimizer(sharding=both)
+
+
+# What unknown code gives in a round counts as one value for all rounds, so that both orders are claimed.
+
+
+def made_by_an_unknown_function():
+    for each in settings():
+        model = build(each)
+        fully_shard(model)  # event: Shard
+        torch.optim.AdamW(model.parameters())  # known-false: BuildOptimizer(sharding=both)
+
+
+def made_by_a_method_of_the_item():
+    for each in settings():
+        model = each.build()
+        fully_shard(model)  # event: Shard
+        torch.optim.AdamW(model.parameters())  # known-false: BuildOptimizer(sharding=both)
+
+
+def made_by_a_method(builder: Builder):
+    for each in settings():
+        model = builder.build(each)
+        fully_shard(model)  # event: Shard
+        torch.optim.AdamW(model.parameters())  # known-false: BuildOptimizer(sharding=both)
+
+
+def items_of_a_list(models):
+    for model in models:
+        fully_shard(model)  # event: Shard
+        torch.optim.AdamW(model.parameters())  # known-false: BuildOptimizer(sharding=both)
+
+
+def items_of_a_dict(models):
+    for name, model in models.items():
+        fully_shard(model)  # event: Shard
+        torch.optim.AdamW(model.parameters())  # known-false: BuildOptimizer(sharding=both)
+        print(name)
+
+
+def items_by_number(models):
+    for at in range(len(models)):
+        fully_shard(models[at])  # event: Shard
+        torch.optim.AdamW(models[at].parameters())  # known-false: BuildOptimizer(sharding=both)
