@@ -15,6 +15,7 @@ A field is one of the event (`module=`, `op=`, `on=` ...), an argument by keywor
 - `ranks=`: who gets there by the tests around: `all`, `zero`, `others`, `local_zero`, `local_others`, another number's
   `rank_3`, `some`;
 - `sharding=`: the sharding calls of the module are `earlier`, `later` or `both`; `none`: there are none in any order;
+- `tests=`: how many of the tests around speak of the module;
 - `guards=`, `loops=`, `calls=`: how many tests, loops and calls are around.
 
 Values are compared by what the user calls them, literals as they are written.
@@ -38,7 +39,7 @@ from fsdp_lint.trace import events
 from fsdp_lint.trace.events import Event, Shard
 from fsdp_lint.trace.models.words import WORDS
 from fsdp_lint.trace.trace import Trace, called, rank_guard
-from fsdp_lint.trace.values import Choice, Const, Module, Optimizer, Params, Sequence, StateDict, Tensor, Value
+from fsdp_lint.trace.values import Choice, Const, Literal, Module, Optimizer, Params, Sequence, StateDict, Tensor, Value
 
 TRACE = Path(__file__).parent / "trace"
 PROGRAMS = {
@@ -102,6 +103,8 @@ def said(event: Event, trace: Trace, field: str) -> str:
             return joined([spelled(value) for value in models(event)])
         case "sharding":
             return sharding(event, trace)
+        case "tests":
+            return str(sum(speaks(literal, value) for literal in event.guards for value in models(event)[:1]))
         case "guards":
             return str(len(event.guards))
         case "loops":
@@ -177,6 +180,11 @@ def models(event: Event) -> list[Value]:
     return found
 
 
+def speaks(literal: Literal, value: Value) -> bool:
+    """True when a test is one of this value."""
+    return literal.subject is value or value.number in literal.about
+
+
 def behind(value: Value | None) -> list[Value]:
     """The modules behind parameters, optimizers, states and tensors."""
     match value:
@@ -210,7 +218,7 @@ def analyse(root: Path, files: list[Path], folders: tuple[Path, ...] = ()) -> An
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(max(limit, 12_000))
     try:
-        analysis.run(seeds, files, None, 80.0)
+        analysis.run(seeds, files, frozenset(files), None, 80.0)
     finally:
         sys.setrecursionlimit(limit)
     return analysis
