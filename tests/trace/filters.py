@@ -132,6 +132,7 @@ def by_name_in_a_generator(model: nn.Module):
 def by_name_in_a_dict(model: nn.Module, names):
     by_name = dict(model.named_modules())
     for name in names:
-        fully_shard(
-            by_name[name]
-        )  # known-miss: Shard(module=model[...])  # known-false: Shard(module=(name, model[...]))
+        module = by_name[name]
+        fully_shard(module)
+        # known-miss: Shard(module=model[...])
+        # known-false: Shard(module=(name, model[...]))
