@@ -28,12 +28,13 @@ def project(folder: Path, files: dict[str, str], *roots: str) -> Project:
     return Project(folder, [folder / root for root in roots], lambda data: None, lambda name: name.startswith("lib."))
 
 
-def planned(folder: Path, files: dict[str, str]) -> tuple[Project, Plan]:
-    """What is run in a project in which `shard` is the word; files that do not hold it are the others."""
+def planned(folder: Path, files: dict[str, str], *reported: str) -> tuple[Project, Plan]:
+    """What is run in a project in which `shard` is the word, for the sake of some files or of all."""
     made = project(folder, files)
     paths = sorted(folder.rglob("*.py"))
     seeds = [path for path in paths if "shard" in path.read_text()]
-    return made, plan(made, seeds, paths, WORDS)
+    wanted = frozenset(folder / name for name in reported or files)
+    return made, plan(made, seeds, paths, WORDS, wanted)
 
 
 def roots(folder: Path, files: dict[str, str]) -> list[tuple[str, str, str]]:
@@ -337,6 +338,17 @@ def test_callers_in_other_files_are_found_upwards(tmp_path: Path) -> None:
     assert [path.name for path in result.files] == ["deep.py", "middle.py", "top.py"]
     assert [(root.path.name, root.name) for root in result.roots] == [("top.py", "train")]
     assert made.errors == {}
+
+
+def test_only_roots_that_can_pass_through_a_reported_file_are_run(tmp_path: Path) -> None:
+    files = {
+        "deep.py": "def wrap(m):\n    shard(m)\n",
+        "top.py": "from deep import wrap\ndef train(m):\n    wrap(m)\n",
+        "apart.py": "def other(m):\n    shard(m)\n",
+    }
+    for reported, names in {"deep.py": ["train"], "top.py": ["train"], "apart.py": ["other"]}.items():
+        _, result = planned(tmp_path, files, reported)
+        assert [root.name for root in result.roots] == names
 
 
 def test_callers_by_imports_inside_functions(tmp_path: Path) -> None:
