@@ -155,6 +155,24 @@ def greater_and_at_most(model: nn.Module, args):
     return None
 
 
+def greater_and_equal(model: nn.Module, args):
+    if args.shards > 1:
+        fully_shard(model)  # event: Shard
+    if args.shards == 1:
+        return torch.optim.AdamW(model.parameters())  # known-false: BuildOptimizer(sharding=earlier)
+    return None
+
+
+def conjunction_the_other_way_round(model: nn.Module, args):
+    if args.fsdp and args.shards > 1:
+        fully_shard(model)  # event: Shard
+    if args.shards > 1 and args.fsdp:
+        print("sharded")
+    else:
+        return torch.optim.AdamW(model.parameters())  # known-false: BuildOptimizer(sharding=earlier)
+    return None
+
+
 def one_of_several_literals(model: nn.Module, args):
     if args.strategy in ("fsdp", "fsdp2"):
         fully_shard(model)  # event: Shard

@@ -39,12 +39,6 @@ def from_outside(model: nn.Module):
         torch.optim.AdamW(model.parameters())  # event: BuildOptimizer(sharding=both)
 
 
-def items_of_a_display():
-    for model in [nn.Linear(1, 1), nn.Linear(2, 2)]:
-        fully_shard(model)  # event: Shard
-        torch.optim.AdamW(model.parameters())  # known-false: BuildOptimizer(sharding=both)
-
-
 # What unknown code gives in a round counts as one value for all rounds, so that both orders are claimed.
 
 
@@ -86,3 +80,60 @@ def items_by_number(models):
     for at in range(len(models)):
         fully_shard(models[at])  # event: Shard
         torch.optim.AdamW(models[at].parameters())  # known-false: BuildOptimizer(sharding=both)
+
+
+# Rounds that are run one by one have an order, too.
+
+
+def items_of_a_display():
+    for model in [nn.Linear(1, 1), nn.Linear(2, 2)]:
+        fully_shard(model)  # event: Shard
+        torch.optim.AdamW(model.parameters())  # known-false: BuildOptimizer(sharding=both)
+
+
+def functions_of_a_display(model: nn.Module):
+    for step in (shard, build_optimizer):
+        step(model)
+
+
+def shard(model):
+    fully_shard(model)  # event: Shard
+
+
+def build_optimizer(model):
+    torch.optim.AdamW(model.parameters())  # known-false: BuildOptimizer(sharding=both)
+
+
+# A module can be sharded once only: what follows in the same round follows.
+
+
+def first_round_only(model: nn.Module, steps):
+    for step in range(steps):
+        if step == 0:
+            fully_shard(model)  # event: Shard
+            torch.optim.AdamW(model.parameters())  # known-false: BuildOptimizer(sharding=both)
+
+
+def once_by_a_flag(model: nn.Module, steps):
+    done = False
+    for _ in range(steps):
+        if not done:
+            fully_shard(model)  # event: Shard
+            torch.optim.AdamW(model.parameters())  # known-false: BuildOptimizer(sharding=both)
+            done = True
+
+
+def until_it_works(model: nn.Module):
+    for _ in range(3):
+        try:
+            fully_shard(model)  # event: Shard
+            break
+        except RuntimeError:
+            continue
+    torch.optim.AdamW(model.parameters())  # event: BuildOptimizer(sharding=earlier)
+
+
+def parts_of_one_model(model: nn.Module):
+    for layer in model.children():
+        fully_shard(layer)  # event: Shard
+        torch.optim.AdamW(model.parameters())  # event: BuildOptimizer(sharding=both)
