@@ -31,36 +31,42 @@ from collections.abc import Iterator
 
 from fsdp_lint.rule import Finding, Rule, Severity
 from fsdp_lint.trace.events import Collective, InitProcessGroup, Shard
-from fsdp_lint.trace.trace import Trace
-from fsdp_lint.trace.values import Const, Object, exclusive, parts
+from fsdp_lint.trace.trace import Trace, called
+from fsdp_lint.trace.values import Const, Object, exclusive, options_of
 
 ON_CPU = frozenset({"clip_grad_norm_", "get_model_state_dict", "get_state_dict", "full_tensor"})
 
 
 def check(trace: Trace) -> Iterator[Finding]:
     """One finding for each process group that offloaded gradients cannot use."""
-    offloads = [shard for shard in trace.every(Shard) if _offloads(shard)]
     needs = [event for event in trace.every(Collective) if event.op in ON_CPU]
     for start in trace.every(InitProcessGroup):
         if not _only_nccl(start):
             continue
-        for shard in offloads:
+        for shard in trace.every(Shard):
+            policy = _offload(shard, start)
             need = next((n for n in needs if not exclusive(n.guards, shard.guards)), None)
-            if need is not None and not exclusive(shard.guards, start.guards):
+            if policy is not None and need is not None:
                 yield Finding(
                     at=start,
                     message="this process group knows NCCL only, and gradients that are offloaded to the CPU need gloo",
                     because=[
-                        (shard, "parameters and gradients are offloaded to the CPU here"),
+                        (policy.site or shard.site, "parameters and gradients are to be offloaded to the CPU"),
+                        (shard, f"`{called(shard.module)}` is sharded with this policy"),
                         (need, f"`{need.op}` reduces them here"),
                     ],
                 )
                 break
 
 
-def _offloads(shard: Shard) -> bool:
+def _offload(shard: Shard, start: InitProcessGroup) -> Object | None:
+    """The policy that offloads, on a path that the process group is made on, too."""
     policy = shard.kwargs.get("offload_policy")
-    return policy is not None and any(isinstance(p, Object) and p.cls == "CPUOffloadPolicy" for p in parts(policy))
+    for option, guards in options_of(policy) if policy is not None else ():
+        if isinstance(option, Object) and option.cls == "CPUOffloadPolicy":
+            if not exclusive((*shard.guards, *guards), start.guards):
+                return option
+    return None
 
 
 def _only_nccl(start: InitProcessGroup) -> bool:

@@ -82,7 +82,9 @@ def _has_other_units(trace: Trace, shard: Shard) -> bool:
     if any(True for _ in trace.handed(shard.module)):
         return True
     return any(
-        other.site != shard.site and touches(other.module, shard.module) and not exclusive(other.guards, shard.guards)
+        other.module is not shard.module
+        and touches(other.module, shard.module)
+        and not exclusive(other.guards, shard.guards)
         for other in trace.every(Shard)
     )
 

@@ -34,13 +34,18 @@ from collections.abc import Iterator
 from fsdp_lint.rule import Finding, Rule, Severity
 from fsdp_lint.trace.events import Save
 from fsdp_lint.trace.saving import by_every_rank, raw_states, shares
-from fsdp_lint.trace.trace import Trace
+from fsdp_lint.trace.trace import Trace, runs_alone
 
 
 def check(trace: Trace) -> Iterator[Finding]:
     """One finding for each save by all ranks to one path."""
     for save in trace.every(Save):
-        if save.path_by_rank or not by_every_rank(save) or any(True for _ in raw_states(trace, save)):
+        if (
+            runs_alone(save)
+            or save.path_by_rank
+            or not by_every_rank(save)
+            or any(True for _ in raw_states(trace, save))
+        ):
             continue
         why = shares(trace, save)
         if why:

@@ -37,14 +37,14 @@ from collections.abc import Iterator
 from fsdp_lint.rule import Finding, Rule, Severity
 from fsdp_lint.trace.events import Event, Save, TakeState
 from fsdp_lint.trace.saving import raw_states
-from fsdp_lint.trace.trace import Trace, called
+from fsdp_lint.trace.trace import Trace, called, runs_alone
 from fsdp_lint.trace.values import StateDict
 
 
 def check(trace: Trace) -> Iterator[Finding]:
     """One finding for each save of a raw state dict."""
     for save in trace.every(Save):
-        if save.path_by_rank:
+        if runs_alone(save) or save.path_by_rank:
             continue
         for state in raw_states(trace, save):
             taken = _taken(trace, state)

@@ -400,7 +400,7 @@ class Calls(State):
             words = _words(decorator.decorator)
             if any(RANK_ZERO.search(word) for word in words) and not words & {"property", "contextmanager"}:
                 key = ("rank", "world", 0)
-                self.assume((Literal(key, True, "rank", depth=len(self.stack) - 1),))
+                self.assume((Literal(key, True, "rank", depth=len(self.stack)),))
 
     def bind(self, frame: Frame, params: cst.Parameters, call: Call, self_value: Value | None) -> None:
         """Gives the parameters of a function their values."""

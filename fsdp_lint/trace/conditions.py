@@ -42,7 +42,7 @@ from fsdp_lint.trace.values import (
 
 SOLID = (Module, Instance, Function, Bound, Optimizer, Params, StateDict, Object, Mesh, Class, Rank, WorldSize, Tensor)
 FSDP1 = "FullyShardedDataParallel"
-READ = frozenset({"shard", "partial", "parameter", "gradient"})
+READ = frozenset({"shard", "partial", "partial-norm", "parameter", "gradient"})
 
 ORDER: dict[type[cst.BaseCompOp], Callable[[Any, Any], bool]] = {
     cst.LessThan: operator.lt,
@@ -242,7 +242,11 @@ class Conditions(Calls):
         self, left: Value, op: cst.BaseCompOp, right: Value, node: cst.BaseExpression
     ) -> Condition | bool:
         for tensor in (left, right):
-            if isinstance(tensor, Tensor) and isinstance(op, tuple(ORDER)) and tensor.form in READ:
+            if (
+                isinstance(tensor, Tensor)
+                and isinstance(op, tuple(ORDER))
+                and tensor.form in ("shard", "parameter", "gradient")
+            ):
                 self.emit(ReadScalar, self.site(node), tensor=tensor, how="comparison")
         if isinstance(left, Const) and isinstance(right, Const):
             if isinstance(op, cst.Equal):

@@ -308,6 +308,13 @@ class Expressions(Conditions):
     def boolean(self, node: cst.BaseExpression) -> Value:
         """`and`, `or`, `not` and comparisons as values."""
         match node:
+            case cst.Comparison(left=left, comparisons=[cst.ComparisonTarget(operator=op, comparator=right)]):
+                values = [self.evaluate(left), self.evaluate(right)]
+                tensors = [value for value in values if isinstance(value, Tensor)]
+                if tensors and not isinstance(op, cst.Is | cst.IsNot | cst.In | cst.NotIn):
+                    return table.combine(self, tensors, linear=False)
+                outcome = self.compare(values[0], op, values[1], node)
+                return Const(value=outcome) if isinstance(outcome, bool) else outcome
             case cst.BooleanOperation(left=left, operator=cst.Or(), right=right):
                 first = self.evaluate(left)
                 if not isinstance(first, Condition | Const | Rank | Choice | WorldSize):
@@ -332,7 +339,9 @@ class Expressions(Conditions):
             return _arithmetic(left.value, op, right.value)
         tensors = [v for v in (left, right) if isinstance(v, Tensor)]
         if tensors:
-            return table.combine(self, tensors, node)
+            if isinstance(op, cst.Multiply | cst.Divide):
+                return table.combine(self, tensors, len(tensors) == 1 and tensors[0] is not right)
+            return table.combine(self, tensors, isinstance(op, cst.Add | cst.Subtract) and len(tensors) == 2)
         if isinstance(left, Sequence) and isinstance(right, Sequence) and isinstance(op, cst.Add):
             return self.new(Sequence(items=left.items + right.items, exact=left.exact and right.exact))
         if isinstance(left, Sequence) and isinstance(op, cst.Multiply):

@@ -34,6 +34,8 @@ LEAVES = frozenset(
         "Bilinear",
     }
 )
+# Norms alone may be units for the sake of their own dtype.
+NORMS = frozenset({"LayerNorm", "RMSNorm", "GroupNorm", "BatchNorm1d", "BatchNorm2d"})
 ANY_LEAF = LEAVES | {"Embedding"}
 FEW = 100_000
 CONTAINERS = ("ModuleList", "Sequential", "ModuleDict")
@@ -70,7 +72,7 @@ def _filtered(tests: list[Literal], owner: Value) -> str:
     if not allowed:
         return ""
     leaves = sorted({last_name(name) for name in allowed if name.startswith("torch.nn.")} & LEAVES)
-    if not leaves:
+    if not set(leaves) - NORMS:
         return ""
     return f"every {' and '.join(leaves)} of `{called(owner)}` becomes an FSDP unit"
 

@@ -14,12 +14,14 @@ from fsdp_lint.trace.expressions import UNROLL, Expressions
 from fsdp_lint.trace.models import table
 from fsdp_lint.trace.models.api import Call
 from fsdp_lint.trace.state import OutOfBudget
+from fsdp_lint.trace.trace import Leave
 from fsdp_lint.trace.values import (
     Bound,
     Choice,
     Class,
     Condition,
     Const,
+    External,
     Function,
     Guards,
     Instance,
@@ -103,11 +105,11 @@ class Interpreter(Expressions):
             case cst.Return(value=value):
                 result = self.evaluate(value) if value is not None else Const(value=None)
                 self.frame.results.append((result, tuple(self.guards[self.frame.base :])))
-                self.frame.dead = True
+                self.leave()
             case cst.Raise(exc=exc):
                 if exc is not None:
                     self.evaluate(exc)
-                self.frame.dead = True
+                self.leave()
             case cst.Continue() | cst.Break():
                 self.frame.dead = True
             case cst.Import() | cst.ImportFrom():
@@ -120,6 +122,11 @@ class Interpreter(Expressions):
                 pass
             case cst.Global(names=names) | cst.Nonlocal(names=names):
                 self.frame.shared |= {item.name.value for item in names}
+
+    def leave(self) -> None:
+        """The body that is being run is left here."""
+        self.frame.dead = True
+        self.trace.leaves.append(Leave(tuple(self.guards), tuple(self.stack), len(self.trace.events)))
 
     # binding ----------------------------------------------------------------------------------------------------
 
@@ -198,8 +205,13 @@ class Interpreter(Expressions):
         """A module or parameter becomes part of `owner`."""
         if isinstance(value, Module):
             owner.children[name] = value
-            if value.owner is None and value is not owner:
-                value.owner, value.key = owner, name
+            held: Value | None = value
+            while isinstance(held, Module) and held is not owner:
+                if held.owner is None:
+                    held.owner, held.key = owner, name
+                elif held.owner is not owner and not any(one is held for one in owner.line()):
+                    held.holders.append(owner)
+                held = held.wraps
         elif isinstance(value, Tensor) and value.form == "weight":
             owner.parameters[name] = value
 
@@ -218,6 +230,8 @@ class Interpreter(Expressions):
         elif isinstance(container, Sequence):
             container.items.append(value)
             container.exact = False
+        elif isinstance(container, External):
+            table.set_item(self, container, index, self.site(target))
         else:
             optimizer = table.optimizer_of_groups(container)
             if optimizer is not None and isinstance(index, Const) and index.value == "params":

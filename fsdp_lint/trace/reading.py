@@ -5,7 +5,7 @@ from __future__ import annotations
 from fsdp_lint.trace.events import Collective, Event, Handed, Shard
 from fsdp_lint.trace.models.collectives import AGREEING
 from fsdp_lint.trace.trace import Trace
-from fsdp_lint.trace.values import Params, StateDict, Tensor, Unknown, Value, parts
+from fsdp_lint.trace.values import Params, Rank, StateDict, Tensor, Unknown, Value, parts
 
 QUIET = ("print", "info", "debug", "warning", "log", "append", "write", "add_scalar", "update", "format")
 
@@ -33,10 +33,15 @@ def agreed_later(trace: Trace, tensor: Tensor) -> bool:
         if isinstance(event, Collective) and event.op in AGREEING:
             if any(_comes_from(value, tensor) for value in event.on):
                 return True
-        if isinstance(event, Handed) and not event.to.rpartition(".")[2].startswith(QUIET):
-            if any(_comes_from(value, tensor) for value in event.values):
+        if isinstance(event, Handed) and any(_comes_from(value, tensor) for value in event.values):
+            quiet = event.to.rpartition(".")[2].startswith(QUIET)
+            if not quiet or any(_is_rank(part) for value in event.values for part in parts(value)):
                 return True
     return False
+
+
+def _is_rank(value: Value) -> bool:
+    return isinstance(value, Rank) or (isinstance(value, Unknown) and any(isinstance(v, Rank) for v in value.inputs))
 
 
 def _comes_from(value: Value, tensor: Tensor, hops: int = 6) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -195,9 +195,10 @@ class State:
 
     def assume(self, literals: Guards) -> None:
         """Takes literals for granted from here on."""
+        here = len(self.stack)
         for literal in literals:
             if literal not in self.guards:
-                self.guards.append(literal)
+                self.guards.append(literal if literal.depth <= here else replace(literal, depth=here))
 
     def branch(self, arms: list[tuple[Guards, Callable[[], None]]]) -> None:
         """Runs exclusive arms from one state and joins what they leave."""

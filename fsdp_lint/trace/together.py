@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from fsdp_lint.trace.events import Collective, Event, Forward, Shard, TakeState
-from fsdp_lint.trace.trace import Trace, called
-from fsdp_lint.trace.values import Literal, Module, Params, StateDict, Tensor, Value
+from fsdp_lint.trace.trace import Trace, called, runs_alone
+from fsdp_lint.trace.values import Literal, Module, Params, StateDict, Tensor, Value, exclusive
 
 ALWAYS = frozenset({"full_tensor", "redistribute", "distribute_tensor"})
 STATE = frozenset(
@@ -65,11 +65,23 @@ def has_counterpart(trace: Trace, event: Event, what: str, guard: Literal) -> bo
         if any(literal.key == guard.key and literal.holds != guard.holds for literal in other.guards):
             if collective_of(trace, other) == what:
                 return True
+        if _left_before(trace, event, other) and collective_of(trace, other) == what:
+            return True
     return False
+
+
+def _left_before(trace: Trace, event: Event, other: Event) -> bool:
+    """True when whoever passes `event` leaves the body in which `other` follows, so that the rest meets there."""
+    here = set(event.guards)
+    return any(
+        event.order < leave.order <= other.order
+        and here <= set(leave.guards)
+        and other.stack[: len(leave.stack)] == leave.stack
+        and not exclusive(leave.guards, event.guards)
+        for leave in trace.leaves
+    )
 
 
 def is_alone(event: Event) -> bool:
     """True when the call is made in a group of its own, or in a run that is not distributed."""
-    if any(literal.kind == "single" and not literal.holds for literal in event.guards):
-        return True
-    return isinstance(event, Collective) and event.group is not None
+    return runs_alone(event) or isinstance(event, Collective) and event.group is not None

@@ -12,6 +12,7 @@ from fsdp_lint.trace.events import Backward, Event, Forward, Handed, Replicate, 
 from fsdp_lint.trace.values import (
     Choice,
     Const,
+    Guards,
     Literal,
     Module,
     Optimizer,
@@ -30,7 +31,18 @@ if TYPE_CHECKING:
 E = TypeVar("E", bound=Event)
 
 # What these names get of an optimizer, they only read.
-SCHEDULERS = re.compile(r"schedul|warmup|cosine|(^|_|\.)lr(_|$)|scaler|logger|^log|print|monitor|profil", re.IGNORECASE)
+SCHEDULERS = re.compile(
+    r"^print$|schedul|warmup|cosine|(^|_|\.)lr(_|$)|scaler|logger|^log|print|monitor|profil", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True)
+class Leave:
+    """A body is left early by return or raise: whoever passes `guards` does not reach what follows in `stack`."""
+
+    guards: Guards
+    stack: tuple[Site, ...]
+    order: int
 
 
 @dataclass
@@ -45,6 +57,7 @@ class Trace:
     torch: SpecifierSet | None = None
     gpu_memory: float = 80.0
     given: set[int] = field(default_factory=set)
+    leaves: list[Leave] = field(default_factory=list)
     finished: bool = True
 
     def every(self, kind: type[E]) -> Iterator[E]:
@@ -99,7 +112,7 @@ class Trace:
     def handed(self, value: Value, since: Event | None = None) -> Iterator[Handed]:
         """The calls to unknown code that got `value`, something that holds it, or something that it holds."""
         for event in self.every(Handed):
-            if since is not None and event.order < since.order and event.entry == since.entry:
+            if event.to == "print" or (since is not None and event.order < since.order and event.entry == since.entry):
                 continue
             for one in event.values:
                 if any(part is value or touches(part, value) for part in parts(one)):
@@ -159,8 +172,10 @@ def chain(value: Value) -> Iterator[Value]:
         yield one
         if isinstance(one, Choice):
             todo.extend(option for option, _ in one.options)
-        if isinstance(one, Module) and one.wraps is not None:
-            todo.append(one.wraps)
+        if isinstance(one, Module):
+            todo.extend(one.holders)
+            if one.wraps is not None:
+                todo.append(one.wraps)
         if one.owner is not None:
             todo.append(one.owner)
 
@@ -202,6 +217,11 @@ def rank_guard(event: Event, scopes: Iterable[str] = ("rank", "local-rank")) -> 
         if literal.kind in kinds:
             return literal
     return None
+
+
+def runs_alone(event: Event) -> bool:
+    """True when the event is only reached where there is one process."""
+    return any(literal.kind == "single" and not literal.holds for literal in event.guards)
 
 
 def site_at_depth(event: Event, depth: int) -> Site:

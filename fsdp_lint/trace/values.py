@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import libcst as cst
 
+    from fsdp_lint.source.file import Site
     from fsdp_lint.trace.events import Event
 
 _numbers = itertools.count(1)
@@ -118,11 +119,12 @@ class External(Value):
 
 @dataclass(eq=False)
 class Object(Value):
-    """What a call to a library class gave: its class and arguments."""
+    """What a call to a library class gave: its class, its arguments, and where it was made."""
 
     cls: str = ""
     args: tuple[Value, ...] = ()
     kwargs: dict[str, Value] = field(default_factory=dict)
+    site: Site | None = None
 
 
 @dataclass(eq=False)
@@ -201,7 +203,8 @@ class Module(Value):
 
     `children` by attribute name, in order. `count` says how many alike this one stands for (a block in a ModuleList
     built by a comprehension); None when that is not known. `wraps` is the module inside an FSDP1 or DDP wrapper.
-    `each` says what an unknown one of many was drawn from: "modules", "children" or "items".
+    `each` says what an unknown one of many was drawn from: "modules", "children" or "items". `holders` are modules
+    that hold it besides its owner.
     """
 
     cls: Class | None = None
@@ -214,6 +217,7 @@ class Module(Value):
     wraps: Value | None = None
     each: str = ""
     built: bool = False
+    holders: list[Value] = field(default_factory=list)
 
 
 @dataclass(eq=False)

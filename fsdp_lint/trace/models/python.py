@@ -131,7 +131,7 @@ def aggregate(run: Machine, call: Call) -> Value:
     """`sum`, `max`, `min` of tensors."""
     tensors = [p for v in call.values() for p in parts(v) if isinstance(p, Tensor)]
     if tensors:
-        return combine(run, tensors, None)
+        return combine(run, tensors, linear=True)
     return Unknown(inputs=tuple(call.values()))
 
 
@@ -179,6 +179,13 @@ def first(run: Machine, call: Call) -> Value:
 def text(run: Machine, call: Call) -> Value:
     """Functions whose result is made from their arguments and whose effects do not matter."""
     return Unknown(name=call.name and f"{call.name}(...)", inputs=tuple(call.values()))
+
+
+def shown(run: Machine, call: Call) -> Value:
+    """`print(...)`."""
+    if call.values():
+        run.hand(call, "print")
+    return NOTHING
 
 
 def partial(run: Machine, call: Call) -> Value:
@@ -357,7 +364,6 @@ FUNCTIONS = {
     **_SAME,
     **dict.fromkeys(
         (
-            "builtins.print",
             "builtins.len",
             "builtins.str",
             "builtins.repr",
@@ -373,6 +379,7 @@ FUNCTIONS = {
         text,
     ),
     **dict.fromkeys(("builtins.hasattr", "builtins.callable", "builtins.issubclass"), vars_),
+    "builtins.print": shown,
     "functools.partial": partial,
     "copy.deepcopy": shallow_copy,
     "copy.copy": shallow_copy,

@@ -8,7 +8,7 @@ import libcst as cst
 
 from fsdp_lint.project.index import Import
 from fsdp_lint.source.file import Site
-from fsdp_lint.trace.events import Collective, Forward, Handed, RepointOptimizer, UseCuda
+from fsdp_lint.trace.events import Collective, Forward, Handed, RepointOptimizer, SetDevice, UseCuda
 from fsdp_lint.trace.models import (
     checkpoint,
     collectives,
@@ -129,8 +129,15 @@ def value_item(run: Machine, value: Value, index: Value, node: cst.Subscript) ->
     if isinstance(value, StateDict):
         return Tensor(name=f"{value.name}[...]", source=value, form="entry")
     if isinstance(value, Tensor):
-        return tensors.derived(run, value, "shard" if value.form in tensors.SHARDED else value.form)
+        # An element or a slice of a DTensor is whole (measured on torch 2.13.0).
+        return tensors.derived(run, value, "full" if value.form in tensors.SHARDED else value.form)
     return None
+
+
+def set_item(run: Machine, container: External, index: Value, site: Site) -> None:
+    """`os.environ[name] = value`: a process that sees one GPU has chosen its device."""
+    if container.dotted == "os.environ" and isinstance(index, Const) and index.value == "CUDA_VISIBLE_DEVICES":
+        run.emit(SetDevice, site, how="CUDA_VISIBLE_DEVICES")
 
 
 def has_method(value: Value, name: str) -> bool:
@@ -267,7 +274,7 @@ def call_library(run: Machine, dotted: str, call: Call) -> Value:
         if built is not None:
             return built
     if last in fsdp.OBJECTS or last in fsdp.POLICIES:
-        return Object(cls=last, args=tuple(call.args), kwargs=dict(call.kwargs))
+        return Object(cls=last, args=tuple(call.args), kwargs=dict(call.kwargs), site=call.site)
     if dotted.startswith("torch.nn.") and last[:1].isupper() and not dotted.startswith("torch.nn.utils"):
         return modules.make(run, dotted, call)
     if last in frameworks.FRESH_MODELS:
@@ -336,9 +343,9 @@ def call_unknown(run: Machine, function: Value, call: Call) -> Value | None:
     return None
 
 
-def combine(run: Machine, found: list[Tensor], node: Any) -> Value:
+def combine(run: Machine, found: list[Tensor], linear: bool) -> Value:
     """Arithmetic with tensors."""
-    return tensors.combine(run, found, node)
+    return tensors.combine(run, found, linear)
 
 
 def context_name(value: Value, node: cst.BaseExpression) -> str:

@@ -9,24 +9,17 @@ from fsdp_lint.trace.events import Backward, Collective, ReadScalar, ReduceLocal
 from fsdp_lint.trace.models.api import NOTHING, Call, Machine
 from fsdp_lint.trace.values import Params, Tensor, Unknown, Value, parts
 
-REDUCTIONS = frozenset(
+# What a reduction of a DTensor gives, measured on torch 2.13.0 with two ranks: these stay partial, and stay so through
+# linear operations ...
+SUMS = frozenset({"sum", "mean", "dot", "any", "all"})
+# ... these stay partial until anything at all is computed from them ...
+NORMS = frozenset({"norm", "vector_norm", "matrix_norm", "max", "min", "amax", "amin"})
+# ... and these are whole at once.
+WHOLE = frozenset(
     {
-        "sum",
-        "mean",
-        "norm",
-        "max",
-        "min",
-        "amax",
-        "amin",
         "std",
         "var",
-        "any",
-        "all",
         "prod",
-        "vector_norm",
-        "matrix_norm",
-        "dot",
-        "count_nonzero",
         "median",
         "logsumexp",
         "argmax",
@@ -35,10 +28,15 @@ REDUCTIONS = frozenset(
         "equal",
         "quantile",
         "dist",
+        "count_nonzero",
         "cosine_similarity",
         "mse_loss",
         "l1_loss",
     }
+)
+REDUCTIONS = SUMS | NORMS | WHOLE
+LINEAR = frozenset(
+    {"detach", "float", "double", "to", "clone", "neg", "stack", "div", "mul", "squeeze", "view", "reshape"}
 )
 METADATA = frozenset(
     {
@@ -72,8 +70,10 @@ METADATA = frozenset(
     }
 )
 COPIES = frozenset({"clone", "deepcopy", "copy"})
+COMPARISONS = frozenset({"gt", "lt", "ge", "le", "eq", "ne", "isnan", "isinf", "isfinite"})
 SHARDED = frozenset({"parameter", "gradient", "shard", "entry"})
-ORDER = ("full", "copy", "number", "norm", "local", "local-reduced", "shard", "partial")
+ORDER = ("full", "copy", "number", "norm", "local", "local-reduced", "shard", "partial-norm", "partial")
+PARTIAL = frozenset({"partial", "partial-norm"})
 
 
 def attribute(run: Machine, value: Tensor, name: str) -> Value | None:
@@ -95,6 +95,9 @@ def _one(run: Machine, value: Tensor, key: str, made: Tensor) -> Value:
     return made
 
 
+READ = frozenset({"shard", "partial", "partial-norm", "parameter", "gradient", "norm"})
+
+
 def derived(run: Machine, value: Tensor, form: str, *more: Tensor) -> Tensor:
     """A tensor computed from others."""
     return run.new(Tensor(name=value.name, source=value.source, form=form, inputs=(value, *more)))
@@ -106,14 +109,22 @@ def reduced(run: Machine, value: Tensor, how: str, site: Site, *more: Tensor) ->
         made = derived(run, value, "local-reduced", *more)
         run.emit(ReduceLocal, site, tensor=made, how=how)
         return made
-    form = "partial" if value.form in SHARDED else value.form
+    name = how.strip(".()").rpartition(".")[2]
+    if value.form in SHARDED:
+        form = "partial" if name in SUMS else "partial-norm" if name in NORMS else "full"
+    else:
+        form = "full" if value.form in PARTIAL else value.form
     return derived(run, value, form, *more)
 
 
-def combine(run: Machine, tensors: Iterable[Tensor], node: object) -> Value:
-    """The elementwise result of several tensors."""
+def combine(run: Machine, tensors: Iterable[Tensor], linear: bool) -> Tensor:
+    """The elementwise result of several tensors; what is not linear makes partial ones whole."""
     found = list(tensors)
     forms = [_elementwise(t.form) for t in found]
+    if not linear or "full" in forms:
+        forms = ["full" if form in PARTIAL else form for form in forms]
+    elif len(found) > 1:
+        forms = ["full" if form == "partial-norm" else form for form in forms]
     form = max(forms, key=lambda f: ORDER.index(f) if f in ORDER else 0)
     leader = found[forms.index(form)]
     return derived(run, leader, form, *(t for t in found if t is not leader))
@@ -133,10 +144,10 @@ def method(run: Machine, value: Tensor, name: str, call: Call) -> Value:
         return derived(run, value, "full")
     if name == "redistribute":
         run.emit(Collective, call.site, op="redistribute", on=(value,))
-        return derived(run, value, "unknown")
+        return derived(run, value, "full")
     if name == "to_local":
         form = value.form if value.form in ("full", "number", "norm", "copy") else "local"
-        return derived(run, value, form if value.form != "partial" else "local-reduced")
+        return derived(run, value, form if value.form not in PARTIAL else "local-reduced")
     if name == "item":
         return read_number(run, value, call.site, ".item()")
     if name == "backward":
@@ -150,8 +161,12 @@ def method(run: Machine, value: Tensor, name: str, call: Call) -> Value:
     if name == "requires_grad_":
         _use(run, value, "requires_grad", call.site)
         return value
+    if name in REDUCTIONS and _along_dimension(name, call):
+        return derived(run, value, _elementwise(value.form), *others)
     if name in REDUCTIONS:
         return reduced(run, value, f".{name}()", call.site, *others)
+    if name in COMPARISONS:
+        return compared(run, [value, *others])
     if name in COPIES:
         _use(run, value, "copy", call.site)
         return derived(run, value, "copy" if value.form == "parameter" else _elementwise(value.form))
@@ -162,9 +177,19 @@ def method(run: Machine, value: Tensor, name: str, call: Call) -> Value:
         return value
     if value.form == "parameter" and name not in ("detach", "to", "cpu", "cuda", "float", "view", "flatten"):
         _use(run, value, "read", call.site)
-    if others:
-        return combine(run, [value, *others], None)
-    return derived(run, value, _elementwise(value.form))
+    return combine(run, [value, *others], linear=name in LINEAR)
+
+
+def compared(run: Machine, tensors: Iterable[Tensor]) -> Tensor:
+    """The elementwise comparison of tensors: partial ones are made whole first."""
+    return combine(run, tensors, linear=False)
+
+
+def _along_dimension(name: str, call: Call) -> bool:
+    """True when a reduction leaves dimensions, so that no single number comes of it."""
+    if "dim" in call.kwargs or "axis" in call.kwargs:
+        return True
+    return name in ("sum", "mean", "any", "all", "max", "min", "amax", "amin") and bool(call.args)
 
 
 def _use(run: Machine, value: Tensor, how: str, site: Site) -> None:
@@ -175,7 +200,7 @@ def _use(run: Machine, value: Tensor, how: str, site: Site) -> None:
 def read_number(run: Machine, value: Value, site: Site, how: str) -> Value:
     """A tensor becomes a Python number."""
     if isinstance(value, Tensor):
-        if value.form in ("shard", "partial", "parameter", "gradient", "norm"):
+        if value.form in READ:
             run.emit(ReadScalar, site, tensor=value, how=how)
         return derived(run, value, "number")
     return Unknown(inputs=(value,))
@@ -187,15 +212,16 @@ def function(run: Machine, name: str, call: Call) -> Value | None:
     if not tensors:
         return None
     if name in REDUCTIONS:
-        joined = combine(run, tensors, None)
-        assert isinstance(joined, Tensor)
+        joined = combine(run, tensors, linear=True)
         return reduced(run, joined, f"torch.{name}()", call.site)
-    if name in ("tensor", "as_tensor", "stack", "cat", "sqrt", "square", "pow", "abs", "add", "mul"):
-        return combine(run, tensors, None)
+    if name in ("tensor", "as_tensor", "cat", "sqrt", "square", "pow", "abs", "add"):
+        return combine(run, tensors, linear=False)
+    if name in ("stack", "mul", "div"):
+        return combine(run, tensors, linear=True)
     if name.startswith("_foreach_") or name in ("get_total_norm", "zeros_like", "empty_like", "ones_like"):
         return Unknown(inputs=tuple(call.values())) if "like" in name else derived(run, tensors[0], "norm")
     if name in ("isnan", "isinf", "isfinite", "clamp", "where", "nan_to_num", "maximum", "minimum", "flatten"):
-        return combine(run, tensors, None)
+        return combine(run, tensors, linear=False)
     return Unknown(inputs=tuple(call.values()))
 
 
