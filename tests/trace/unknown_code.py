@@ -43,7 +43,7 @@ def handed_to_a_parameter(model: nn.Module, callback):
 
 def harmless(model: nn.Module):
     fully_shard(model)
-    print(model)
+    print(model)  # event: Handed(to=print)
     len(list(model.parameters()))
     wandb.watch(model)
 
