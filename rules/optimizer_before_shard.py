@@ -4,7 +4,7 @@
 
 An optimizer built from the parameters of a model, or of a part of it, before the last `fully_shard(...)` or
 `FullyShardedDataParallel(...)` call on that model. The parameters may have been put into a list or into parameter
-groups first; the finding then lies where they were taken. Functions, methods and other files of the project are
+groups first; what counts is when they were taken. Functions, methods and other files of the project are
 followed.
 
 ## Why it is wrong
@@ -58,11 +58,11 @@ def check(trace: Trace) -> Iterator[Finding]:
             taken = params.taken
             early = trace.before(build, late[-1], params) or taken is None or happens_inside(taken, build)
             yield Finding(
-                at=build if early or taken is None else taken,
+                at=build,
                 message=f"`{called(build.optimizer)}` gets parameters of `{called(params.of[0])}` that sharding "
                 "replaces: they will never be trained",
                 because=[
-                    *([] if early else [(build, "the optimizer is built here, with what was taken before")]),
+                    *([] if early or taken is None else [(taken, "these parameters are taken here")]),
                     (late[-1], f"`{called(late[-1].module)}` is sharded here: it has other parameters from now on"),
                 ],
                 fix=_fix(build, late[-1]) if early and taken is not None and happens_inside(taken, build) else None,

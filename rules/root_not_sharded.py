@@ -79,9 +79,9 @@ def _is_covered(trace: Trace, model: Value, inner: list[Shard]) -> bool:
 
 
 def _is_excused(trace: Trace, model: Value, inner: list[Shard]) -> bool:
-    if not is_trained(trace, model, inner[-1]) or trace.replicated(model):
+    if not is_trained(trace, model, inner[-1]) or trace.replicated(model, inner[-1]):
         return True
-    if any(True for _ in trace.handed(model)):
+    if any(True for _ in trace.handed(model, inner[-1])):
         return True
     if any(touches(event.module, model) for event in trace.every(Freeze)):
         return True

@@ -77,9 +77,9 @@ def _how_many(blocks: Module) -> str:
 
 
 def _has_other_units(trace: Trace, shard: Shard) -> bool:
-    if has_each(trace, shard.module) or trace.replicated(shard.module):
+    if has_each(trace, shard.module) or trace.replicated(shard.module, shard):
         return True
-    if any(True for _ in trace.handed(shard.module)):
+    if any(True for _ in trace.handed(shard.module, shard)):
         return True
     return any(
         other.module is not shard.module

@@ -101,85 +101,80 @@ def index_file(path: Path, text: str) -> FileIndex:
 
 
 class _Indexer:
+    """One walk over the tree, which notes names where they stand."""
+
     def __init__(self, index: FileIndex) -> None:
         self.index = index
+        self.guarded = 0
 
     def module(self, tree: ast.Module) -> None:
-        self.statements(tree.body, guarded=False)
-        guarded_rows = _guarded_rows(tree)
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ImportFrom) and node.module and not node.level:
-                names = tuple(alias.name for alias in node.names)
-                self.index.import_lines.append(ImportLine(node.lineno, node.module, names, node.lineno in guarded_rows))
-        self.calls(tree, "")
+        index = self.index
+        for statement in tree.body:
+            self.visit(statement, "", None, [(index.body_mentions, index.body_attributes)])
 
-    def calls(self, node: ast.AST, function: str) -> None:
-        for child in ast.iter_child_nodes(node):
-            inside = function
-            if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-                inside = f"{function}.{child.name}" if function else child.name
-            elif isinstance(child, ast.Call):
-                name = _dotted(child.func)
-                if name:
-                    self.index.calls.append(CallLine(child.lineno, child.col_offset + 1, name, function))
-            elif isinstance(child, ast.Import | ast.ImportFrom) and function:
-                self.import_(child, self.index.inner_imports)
-            self.calls(child, inside)
-
-    def statements(self, body: list[ast.stmt], guarded: bool) -> None:
-        for statement in body:
-            self.statement(statement, guarded)
-
-    def statement(self, node: ast.stmt, guarded: bool) -> None:
-        match node:
-            case ast.FunctionDef() | ast.AsyncFunctionDef():
-                self.function(node, None, "", nested=False)
-            case ast.ClassDef():
-                self.class_(node, "")
-            case ast.Import() | ast.ImportFrom():
-                self.import_(node, self.index.imports)
-            case ast.If() | ast.Try() | ast.With() | ast.For() | ast.While():
-                self.compound(node)
-            case _:
-                self.assigned(node)
-                self.body(node)
-
-    def compound(self, node: ast.If | ast.Try | ast.With | ast.For | ast.While) -> None:
+    def visit(self, node: ast.AST, place: str, cls: str | None, sinks: list[tuple[set[str], set[str]]]) -> None:
+        """Notes a node. `place` is the qualified name around it, `cls` the class whose body it stands in, `sinks` the
+        names and attributes of the functions around it."""
+        kind = type(node)
+        if kind is ast.Name:
+            for names, _ in sinks:
+                names.add(node.id)  # type: ignore[attr-defined]
+            return
+        if kind is ast.Constant:
+            return
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            self.function(node, place, cls, sinks)
+            return
+        if isinstance(node, ast.ClassDef):
+            self.class_(node, place, cls, sinks)
+            return
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            self.import_(node, self.index.inner_imports if place else self.index.imports, sinks)
+            return
+        if kind is ast.Attribute:
+            for _, attributes in sinks:
+                attributes.add(node.attr)  # type: ignore[attr-defined]
+        elif kind is ast.Call:
+            name = _dotted(node.func)  # type: ignore[attr-defined]
+            if name:
+                self.index.calls.append(CallLine(node.lineno, node.col_offset + 1, name, place))  # type: ignore[attr-defined]
+        elif not place and isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign):
+            self.assigned(node)
+        guards = isinstance(node, GUARDS)
+        self.guarded += guards
         for name, value in ast.iter_fields(node):
-            if name in ("body", "orelse", "finalbody"):
-                self.statements(value, guarded=True)
-            elif name == "handlers":
-                for handler in value:
-                    self.statements(handler.body, guarded=True)
-            elif isinstance(value, ast.AST):
-                self.body(value)
-            elif name == "items":
+            if name == "ctx" or value is None:
+                continue
+            if isinstance(value, list):
                 for item in value:
-                    self.body(item)
+                    if isinstance(item, ast.AST):
+                        self.visit(item, place, cls, sinks)
+            elif isinstance(value, ast.AST):
+                self.visit(value, place, cls, sinks)
+        self.guarded -= guards
 
-    def body(self, node: ast.AST) -> None:
-        names, attributes = _mentions(node)
-        self.index.body_mentions |= names
-        self.index.body_attributes |= attributes
-
-    def assigned(self, node: ast.stmt) -> None:
-        targets: list[ast.expr] = []
-        if isinstance(node, ast.Assign):
-            targets = node.targets
-        elif isinstance(node, ast.AnnAssign | ast.AugAssign):
-            targets = [node.target]
+    def assigned(self, node: ast.Assign | ast.AnnAssign | ast.AugAssign) -> None:
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         for target in targets:
             self.index.assigned |= {n.id for n in ast.walk(target) if isinstance(n, ast.Name)}
 
-    def import_(self, node: ast.Import | ast.ImportFrom, imports: dict[str, list[Import]]) -> None:
+    def import_(
+        self,
+        node: ast.Import | ast.ImportFrom,
+        imports: dict[str, list[Import]],
+        sinks: list[tuple[set[str], set[str]]],
+    ) -> None:
+        if imports is self.index.inner_imports:
+            for names, _ in sinks:
+                names |= {alias.name.rpartition(".")[2] for alias in node.names}
         if isinstance(node, ast.Import):
             for alias in node.names:
-                if alias.asname:
-                    imports.setdefault(alias.asname, []).append(Import(alias.name, None, 0))
-                else:
-                    head = alias.name.partition(".")[0]
-                    imports.setdefault(head, []).append(Import(head, None, 0))
+                head = alias.asname or alias.name.partition(".")[0]
+                imports.setdefault(head, []).append(Import(alias.name if alias.asname else head, None, 0))
             return
+        if node.module and not node.level:
+            listed = tuple(alias.name for alias in node.names)
+            self.index.import_lines.append(ImportLine(node.lineno, node.module, listed, bool(self.guarded)))
         for alias in node.names:
             target = Import(node.module or "", alias.name, node.level)
             if alias.name == "*":
@@ -188,36 +183,38 @@ class _Indexer:
                 imports.setdefault(alias.asname or alias.name, []).append(target)
 
     def function(
-        self, node: ast.FunctionDef | ast.AsyncFunctionDef, cls: str | None, prefix: str, nested: bool
+        self,
+        node: ast.FunctionDef | ast.AsyncFunctionDef,
+        place: str,
+        cls: str | None,
+        sinks: list[tuple[set[str], set[str]]],
     ) -> None:
-        qualname = prefix + node.name
+        nested = bool(place) and cls is None
+        qualname = f"{place}.<locals>.{node.name}" if nested else f"{place}.{node.name}" if place else node.name
         lines = (node.end_lineno or node.lineno) - node.lineno + 1
-        info = FunctionInfo(node.name, qualname, node.lineno, lines, cls, nested, *_mentions(node))
+        info = FunctionInfo(node.name, qualname, node.lineno, lines, cls, nested)
         self.index.functions[qualname] = info
-        for inner in ast.walk(node):
-            if inner is not node and isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef):
-                name = f"{qualname}.<locals>.{inner.name}"
-                rows = (inner.end_lineno or inner.lineno) - inner.lineno + 1
-                self.index.functions.setdefault(name, FunctionInfo(inner.name, name, inner.lineno, rows, None, True))
+        inner = [(info.mentions, info.attributes), *(sinks if nested else [])]
+        guarded, self.guarded = self.guarded, 0
+        for decorator in node.decorator_list:
+            self.visit(decorator, qualname, None, inner)
+        self.visit(node.args, qualname, None, inner)
+        if node.returns is not None:
+            self.visit(node.returns, qualname, None, inner)
+        for statement in node.body:
+            self.visit(statement, qualname, None, inner)
+        self.guarded = guarded
 
-    def class_(self, node: ast.ClassDef, prefix: str) -> None:
-        qualname = prefix + node.name
+    def class_(self, node: ast.ClassDef, place: str, cls: str | None, sinks: list[tuple[set[str], set[str]]]) -> None:
+        nested = bool(place) and cls is None
+        qualname = f"{place}.<locals>.{node.name}" if nested else f"{place}.{node.name}" if place else node.name
         methods = tuple(n.name for n in node.body if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef))
         bases = tuple(ast.unparse(base) for base in node.bases)
         self.index.classes[qualname] = ClassInfo(node.name, qualname, node.lineno, bases, methods)
-        for statement in ast.walk(node):
-            if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef) and statement in node.body:
-                self.function(statement, qualname, f"{qualname}.", nested=False)
-            elif isinstance(statement, ast.ClassDef) and statement is not node and statement in node.body:
-                self.class_(statement, f"{qualname}.")
-
-
-def _guarded_rows(tree: ast.Module) -> set[int]:
-    rows: set[int] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, GUARDS):
-            rows |= {n.lineno for n in ast.walk(node) if isinstance(n, ast.Import | ast.ImportFrom)}
-    return rows
+        for part in (*node.decorator_list, *node.bases, *(k.value for k in node.keywords)):
+            self.visit(part, place, None, [])
+        for statement in node.body:
+            self.visit(statement, qualname, qualname, [])
 
 
 def _dotted(node: ast.expr) -> str:
@@ -227,17 +224,3 @@ def _dotted(node: ast.expr) -> str:
         inner = _dotted(node.value)
         return f"{inner}.{node.attr}" if inner else ""
     return ""
-
-
-def _mentions(node: ast.AST) -> tuple[set[str], set[str]]:
-    """The plain names and the attributes in a piece of code."""
-    names: set[str] = set()
-    attributes: set[str] = set()
-    for inner in ast.walk(node):
-        if isinstance(inner, ast.Name):
-            names.add(inner.id)
-        elif isinstance(inner, ast.Attribute):
-            attributes.add(inner.attr)
-        elif isinstance(inner, ast.alias):
-            names.add(inner.name.rpartition(".")[2])
-    return names, attributes

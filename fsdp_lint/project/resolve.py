@@ -10,6 +10,10 @@ from fsdp_lint.project.index import FileIndex, Import, index_file
 from fsdp_lint.source.file import Source, Unreadable, decode
 
 
+# A file with more star imports than this is a catalogue; what it gathers is looked for nowhere.
+STARS = 20
+
+
 @dataclass(frozen=True, slots=True)
 class Definition:
     """What a name stands for. `kind`: "function", "class", "file", "variable" (all in `path`) or "external" (`name` is
@@ -173,7 +177,7 @@ class Project:
             return found[0]
         if name in index.assigned:
             return Definition("variable", name, path)
-        for star in index.stars:
+        for star in index.stars if len(index.stars) <= STARS else ():
             inner = self.find(path, star.module, star.level)
             if inner is not None and inner != path:
                 through = self.lookup(inner, name, hops - 1)

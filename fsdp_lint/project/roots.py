@@ -8,13 +8,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fsdp_lint.project.index import FileIndex, FunctionInfo
-from fsdp_lint.project.resolve import Project
-from fsdp_lint.source.words import any_of
+from fsdp_lint.project.index import FileIndex, FunctionInfo, Import
+from fsdp_lint.project.resolve import Definition, Project
 
 CALLERS = 400
 ROUNDS = 4
 SHORT = 4
+IDENTIFIER = re.compile(rb"[A-Za-z_][A-Za-z0-9_]*")
+# A method whose name has more definitions than this is not known by its name.
+AMBIGUOUS = 4
 # Methods of containers, strings, modules and tensors: as attributes these names say nothing.
 ORDINARY = frozenset(
     {
@@ -101,7 +103,7 @@ def plan(
     heat.spread(indexes)
     rest = [path for path in others if path not in indexes]
     for _ in range(ROUNDS):
-        found = _callers(project, indexes, heat, rest)
+        found = _callers(project, indexes, heat, rest, CALLERS - len(indexes))
         if not found:
             break
         indexes.update(found)
@@ -146,10 +148,14 @@ class _Heat:
         self.words = words
         self.hot: set[tuple[Path, str]] = set()
         self.attributes: set[str] = set()
-        self._targets: dict[tuple[Path, str], tuple[Path, str] | None] = {}
+        self.names: set[str] = set()
+        self.defined: Counter[str] = Counter()
+        self._targets: dict[tuple[Path, str, Import | None], Definition | None] = {}
 
     def spread(self, indexes: dict[Path, FileIndex]) -> None:
         """Marks what reaches FSDP until nothing more does."""
+        self.defined = Counter(info.name for index in indexes.values() for info in index.functions.values())
+        self.attributes = {name for name in self.attributes if self.defined[name] <= AMBIGUOUS}
         changed = True
         while changed:
             changed = False
@@ -164,67 +170,99 @@ class _Heat:
 
     def _mark(self, at: tuple[Path, str], name: str) -> None:
         self.hot.add(at)
-        if name not in ORDINARY:
+        self.names.add(name)
+        if name not in ORDINARY and self.defined[name] <= AMBIGUOUS:
             self.attributes.add(name)
 
     def reaches(self, path: Path, names: set[str], attributes: set[str]) -> bool:
         """True when one of the names or attributes is FSDP's, or stands for something that reaches it."""
         if (names | attributes) & self.words or attributes & self.attributes:
             return True
-        return any(self._stands_for(path, name) in self.hot for name in names)
+        index = self.project.index(path)
+        return index is not None and any(self.stands_for_hot(index, name) for name in names)
 
-    def _stands_for(self, path: Path, name: str) -> tuple[Path, str] | None:
-        at = (path, name)
+    def stands_for_hot(self, index: FileIndex, name: str) -> bool:
+        """True when a name of a file stands for something that reaches FSDP."""
+        if name in index.functions or name in index.classes:
+            return (index.path, name) in self.hot
+        targets = index.imports.get(name, []) + index.inner_imports.get(name, [])
+        if not targets:
+            return bool(index.stars) and name in self.names and self._leads_to_hot(index, name, None)
+        return any(self._leads_to_hot(index, name, target) for target in targets)
+
+    def _leads_to_hot(self, index: FileIndex, name: str, target: Import | None) -> bool:
+        at = (index.path, name, target)
         if at not in self._targets:
-            found = self.project.lookup(path, name)
-            if found is None:
-                index = self.project.index(path)
-                inner = index.inner_imports.get(name, []) if index is not None else []
-                found = next((d for d in (self.project.target(path, t) for t in inner) if d is not None), None)
-            known = found is not None and found.path is not None
-            self._targets[at] = (found.path, found.name) if found is not None and known and found.path else None
-        return self._targets[at]
+            project = self.project
+            self._targets[at] = project.target(index.path, target) if target else project.lookup(index.path, name)
+        found = self._targets[at]
+        if found is None:
+            return False
+        if found.kind == "external":
+            return found.name.rpartition(".")[2] in self.words
+        return found.path is not None and (found.path, found.name) in self.hot
 
 
-def _callers(project: Project, indexes: dict[Path, FileIndex], heat: _Heat, rest: list[Path]) -> dict[Path, FileIndex]:
-    """Files that import a hot name from an indexed file."""
-    wanted: dict[str, set[Path]] = {}
-    for path, name in heat.hot:
-        if "." not in name and len(name) >= SHORT:
-            wanted.setdefault(name, set()).add(path)
-    if not wanted:
-        return {}
-    pattern = any_of(wanted)
-    stems = re.compile(b"|".join(sorted({re.escape(_stem(p).encode()) for ps in wanted.values() for p in ps})))
+def _callers(
+    project: Project, indexes: dict[Path, FileIndex], heat: _Heat, rest: list[Path], most: int
+) -> dict[Path, FileIndex]:
+    """Files that import a hot name from an indexed file, at most so many; callers of functions come before those of
+    classes, which may be imported for a hundred other reasons."""
+    functions: dict[str, set[Path]] = {}
+    classes: dict[str, set[Path]] = {}
+    for path, index in indexes.items():
+        for name in {*index.imports, *(q for q in (*index.functions, *index.classes) if "." not in q)}:
+            if len(name) >= SHORT and heat.stands_for_hot(index, name):
+                wanted = functions if name in index.functions or not name[:1].isupper() else classes
+                wanted.setdefault(name, set()).add(path)
     found: dict[Path, FileIndex] = {}
-    for path in rest:
-        if len(found) >= CALLERS:
+    for wanted in (functions, classes):
+        found.update(_importers_of(project, wanted, [p for p in rest if p not in found], most - len(found)))
+    return found
+
+
+def _importers_of(project: Project, wanted: dict[str, set[Path]], rest: list[Path], most: int) -> dict[Path, FileIndex]:
+    names = {name.encode() for name in wanted}
+    homes = {path for paths in wanted.values() for path in paths}
+    stems = {stem.encode() for path in homes for stem in _stems(path)}
+    homes |= {init for path in homes for folder in path.parents if (init := folder / "__init__.py").exists()}
+    found: dict[Path, FileIndex] = {}
+    for path in rest if wanted else ():
+        if len(found) >= most:
             break
         try:
-            data = path.read_bytes()
+            words = set(IDENTIFIER.findall(path.read_bytes()))
         except OSError:
             continue
-        if pattern.search(data) is None or stems.search(data) is None:
+        if words.isdisjoint(names) or words.isdisjoint(stems):
             continue
         caller = project.index(path)
-        if caller is not None and _imports_any(project, caller, wanted):
+        if caller is not None and _imports_any(project, caller, set(wanted), homes):
             found[path] = caller
     return found
 
 
-def _stem(path: Path) -> str:
-    return path.parent.name if path.stem == "__init__" else path.stem
+def _stems(path: Path) -> set[str]:
+    """The names by which an import can lead to a file: its own, and those of the packages around it."""
+    found = {path.parent.name if path.stem == "__init__" else path.stem}
+    for folder in path.parents:
+        if not (folder / "__init__.py").exists():
+            break
+        found.add(folder.name)
+    return found
 
 
-def _imports_any(project: Project, index: FileIndex, wanted: dict[str, set[Path]]) -> bool:
-    files = {path for paths in wanted.values() for path in paths}
+def _imports_any(project: Project, index: FileIndex, wanted: set[str], homes: set[Path]) -> bool:
     for table in (index.imports, index.inner_imports):
         for targets in table.values():
             for target in targets:
+                if target.attribute in wanted and project.find(index.path, target.module, target.level) in homes:
+                    return True
                 definition = project.target(index.path, target)
-                if definition is not None and definition.path in files:
-                    if definition.kind == "file" or definition.name in wanted:
-                        return True
+                if definition is None or definition.path not in homes:
+                    continue
+                if definition.kind == "file" or definition.name in wanted:
+                    return True
     return False
 
 

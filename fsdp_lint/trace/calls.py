@@ -315,7 +315,8 @@ class Calls(State):
         if key is not None and key in self.memo:
             return self.memo[key]
         owner = self_value.number if self_value is not None and not function.qualname.endswith("__init__") else 0
-        quiet = ("quiet", function.path, function.qualname, owner)
+        given = tuple(repr(v.value) if isinstance(v, Const) else v.number for v in call.values())
+        quiet = ("quiet", function.path, function.qualname, owner, given)
         if self.quiet[quiet] >= QUIET and quiet in self.memo and not any(is_tracked(v) for v in call.values()):
             return self.memo[quiet]
         often = ("often", function.path, function.qualname)

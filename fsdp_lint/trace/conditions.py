@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import libcst as cst
@@ -88,7 +89,7 @@ class Conditions(Calls):
         true = left.true + tuple(g for g in other.true if g not in left.true)
         if all(g.kind == "single" for g in left.false) and left.false:
             return Condition(true=true, false=other.false)
-        return Condition(true=true, false=self.opaque(("not both", left.false, other.false)).true)
+        return Condition(true=true, false=self.not_all(true))
 
     def _either(self, left: Condition | bool, right: cst.BaseExpression) -> Condition | bool:
         if left is True:
@@ -110,7 +111,15 @@ class Conditions(Calls):
             return Condition(true=other.true, false=false)
         if other.true and all(g.kind == "single" for g in other.true):
             return Condition(true=left.true, false=false)
-        return Condition(true=self.opaque(("either", left.true, other.true)).true, false=false)
+        return Condition(true=self.not_all(false), false=false)
+
+    def not_all(self, literals: Guards) -> Guards:
+        """That not all of these hold."""
+        if len(literals) == 1:
+            return (replace(literals[0], holds=not literals[0].holds),)
+        about = frozenset(n for g in literals for n in (*g.about, *([g.subject.number] if g.subject else ())))
+        key = ("all", frozenset((g.key, g.holds) for g in literals))
+        return (Literal(key, False, depth=len(self.stack), about=about),)
 
     def opaque(self, key: tuple[Any, ...], kind: str = "other", *values: Value) -> Condition:
         """A test of which only its identity, and what it speaks of, is known."""
@@ -236,6 +245,10 @@ class Conditions(Calls):
             return True
         if isinstance(left, Const) and isinstance(right, Const):
             return left.value is right.value or left.value == right.value
+        if isinstance(right, Const):
+            return self._equals(left, right)
+        if isinstance(left, Const):
+            return self._equals(right, left)
         return self.opaque(("is", *sorted((left.number, right.number))), "other", left, right)
 
     def _compare_plain(
@@ -264,12 +277,24 @@ class Conditions(Calls):
             if isinstance(left, External) and isinstance(right, External):
                 return left.dotted == right.dotted
             return self.opaque(("same", *sorted((left.number, right.number))), "other", left, right)
+        if isinstance(op, cst.In) and isinstance(right, Sequence) and right.exact and 0 < len(right.items) <= 8:
+            if not isinstance(left, Const) and all(isinstance(item, Const) for item in right.items):
+                each = [self._equals(left, item) for item in right.items if isinstance(item, Const)]
+                false = tuple(g for c in each if isinstance(c, Condition) for g in c.false)
+                return Condition(true=self.not_all(false), false=false)
+        if isinstance(op, cst.LessThanEqual):
+            return _negated(self._compare_plain(left, cst.GreaterThan(), right, node))
+        if isinstance(op, cst.GreaterThanEqual):
+            return _negated(self._compare_plain(left, cst.LessThan(), right, node))
         if isinstance(op, cst.In):
             if isinstance(left, Const) and isinstance(right, Mapping) and not right.open and not right.rest:
                 return left.value in right.items
             return self.opaque(("in", self._in_key(left), self._in_key(right)), "other", left, right)
         if isinstance(op, cst.GreaterThan) and isinstance(right, Const) and right.value == 0:
             return _negated(self._equals(left, right))
+        if isinstance(op, cst.GreaterThan | cst.LessThan) and isinstance(right, Const):
+            kind = "greater" if isinstance(op, cst.GreaterThan) else "less"
+            return self.opaque((kind, left.number, right.value), "other", left)
         return self.opaque((type(op).__name__, self._in_key(left), self._in_key(right)), "other", left, right)
 
     def _equals(self, left: Value, right: Const) -> Condition | bool:

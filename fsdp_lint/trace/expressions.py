@@ -137,6 +137,10 @@ class Expressions(Conditions):
     @staticmethod
     def literal(node: cst.BaseExpression) -> Value:
         """A literal's value."""
+        if isinstance(node, cst.SimpleString) and not node.prefix and "\\" not in node.value:
+            return Const(value=node.raw_value)
+        if isinstance(node, cst.Integer) and node.value.isdecimal() and not node.value.startswith("0"):
+            return Const(value=int(node.value))
         try:
             return Const(value=ast.literal_eval(cst.Module([]).code_for_node(node)))
         except (ValueError, SyntaxError, MemoryError):
@@ -403,7 +407,13 @@ class Expressions(Conditions):
                 return self._super_attribute(cls, inner, name)
             case Class():
                 found = self.class_attribute(value, name)
-                return found[1] if found is not None else self.child(value, name)
+                if found is None:
+                    return self.child(value, name)
+                function = found[1]
+                if isinstance(function, Function) and isinstance(function.node, cst.FunctionDef):
+                    if "classmethod" in {_last_word(d.decorator) for d in function.node.decorators}:
+                        return Bound(name=name, function=function, self_value=value)
+                return function
             case Instance(cls=cls):
                 return self._instance_attribute(value, cls, name)
             case Module():
@@ -598,6 +608,9 @@ class Expressions(Conditions):
             case Function():
                 return self.enter(function, call)
             case Bound(function=inner, self_value=owner):
+                if inner.name == "forward" and isinstance(owner, Module) and not self._inside(owner):
+                    self.emit(Forward, call.site, module=owner, bypass="forward")
+                    return Unknown(name="output", inputs=(owner,))
                 return self.enter(inner, call, owner)
             case Method(self_value=owner, method=method):
                 call.self_value = owner
@@ -618,6 +631,9 @@ class Expressions(Conditions):
             case Object(cls=cls):
                 return table.call_object(self, function, call) or self._invoke_unknown(function, call)
         return self._invoke_unknown(function, call)
+
+    def _inside(self, owner: Module) -> bool:
+        return any(one is owner for _, one in self.methods)
 
     def invoke_plain(self, function: Value, site: Site) -> Value:
         """Calls a value without arguments."""

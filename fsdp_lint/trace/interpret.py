@@ -333,17 +333,41 @@ class Interpreter(Expressions):
         """`match`: exclusive arms on one subject."""
         subject = self.evaluate(node.subject)
         arms: list[tuple[Guards, Callable[[], None]]] = []
+        before: Guards = ()
         for at, case in enumerate(node.cases):
-            pattern = case.pattern
-            key: tuple[Any, ...] = ("case", subject.number, at)
-            if isinstance(pattern, cst.MatchValue):
-                wanted = self.evaluate(pattern.value)
-                if isinstance(wanted, Const):
-                    key = ("equals", subject.number, wanted.value)
-            literal = Literal(key, True, depth=len(self.stack))
-            arms.append(((literal,), lambda body=case.body: self.run_body(body)))  # type: ignore[misc]
-        arms.append(((Literal(("case", subject.number, "none"), True),), lambda: None))
+            outcome = self._fits(subject, case.pattern, at)
+            if case.guard is not None:
+                outcome = self.opaque(("case", subject.number, at, "if"), "other", subject)
+            if outcome is False:
+                continue
+            here = outcome.true if isinstance(outcome, Condition) else ()
+            arms.append(((*before, *here), lambda body=case.body: self.run_body(body)))  # type: ignore[misc]
+            if outcome is True:
+                break
+            before = (*before, *outcome.false)
+        else:
+            arms.append((before, lambda: None))
         self.branch(arms)
+
+    def _fits(self, subject: Value, pattern: cst.MatchPattern, at: int) -> Condition | bool:
+        """The outcome of the test that a case makes of the subject."""
+        if isinstance(pattern, cst.MatchAs) and pattern.pattern is None:
+            return True
+        patterns = [each.pattern for each in pattern.patterns] if isinstance(pattern, cst.MatchOr) else [pattern]
+        outcomes: list[Condition | bool] = []
+        for one in patterns:
+            if not isinstance(one, cst.MatchValue | cst.MatchSingleton):
+                return self.opaque(("case", subject.number, at), "other", subject)
+            outcomes.append(self.compare(subject, cst.Equal(), self.evaluate(one.value), one.value))
+        if True in outcomes:
+            return True
+        tests = [outcome for outcome in outcomes if isinstance(outcome, Condition)]
+        if not tests:
+            return False
+        if len(tests) == 1:
+            return tests[0]
+        false = tuple(literal for test in tests for literal in test.false)
+        return Condition(true=self.not_all(false), false=false)
 
     def for_(self, node: cst.For) -> None:
         """`for`: the body is run for each item that is known, else once for any."""
@@ -352,8 +376,8 @@ class Interpreter(Expressions):
         if exact and not items:
             return
         if len(items) > UNROLL:
-            items = items[:1]
-        self._loop(node.body, [lambda item=item: self.assign(node.target, self.chosen(item)) for item in items])  # type: ignore[misc]
+            items, exact = items[:1], False
+        self._loop(node.body, exact, [lambda item=item: self.assign(node.target, self.chosen(item)) for item in items])  # type: ignore[misc]
         if node.orelse is not None:
             self.run_body(node.orelse.body)
 
@@ -363,22 +387,26 @@ class Interpreter(Expressions):
         if outcome is False:
             return
         guards = outcome.true if isinstance(outcome, Condition) else ()
-        self._loop(node.body, [lambda: self.assume(tuple(g for g in guards if g.kind != "other"))])
+        self._loop(node.body, False, [lambda: self.assume(tuple(g for g in guards if g.kind != "other"))])
         if node.orelse is not None:
             self.run_body(node.orelse.body)
 
-    def _loop(self, body: cst.BaseSuite, begins: list[Callable[[], None]]) -> None:
-        self.loops.append(self.new_loop())
+    def _loop(self, body: cst.BaseSuite, exact: bool, begins: list[Callable[[], None]]) -> None:
+        """Runs the body once for each beginning. Where these are all rounds there are, one comes after the other, and
+        the loop's number is negative."""
+        number = self.new_loop()
+        self.loops.append(-number if exact else number)
         for begin in begins:
             depth = len(self.guards)
             results = len(self.frame.results)
             begin()
             self.run_body(body)
             del self.guards[depth:]
-            returned = len(self.frame.results) > results
             self.frame.dead = False
-            if returned and len(begins) == 1 and not self.guards[depth:]:
-                pass
+            for _, guards in self.frame.results[results:]:
+                more = tuple(guard for guard in guards if guard not in self.guards)
+                if more:
+                    self.assume(self.not_all(more))
         self.loops.pop()
 
     def with_(self, node: cst.With) -> None:

@@ -75,7 +75,7 @@ class Trace:
         if first.order < second.order:
             return True
         born = about.loops if about is not None else ()
-        return any(loop in second.loops and loop not in born for loop in first.loops)
+        return any(loop > 0 and loop in second.loops and loop not in born for loop in first.loops)
 
     def shards(self, module: Value, generation: int | None = None) -> Iterator[Shard]:
         """The sharding calls that touch `module`: on itself, on a part of it, or on something that it is part of."""
@@ -110,9 +110,14 @@ class Trace:
         return None
 
     def handed(self, value: Value, since: Event | None = None) -> Iterator[Handed]:
-        """The calls to unknown code that got `value`, something that holds it, or something that it holds."""
+        """The calls to unknown code that got `value`, something that holds it, or something that it holds.
+
+        With `since`, those that do not come before that event, on its path.
+        """
         for event in self.every(Handed):
-            if event.to == "print" or (since is not None and event.order < since.order and event.entry == since.entry):
+            if event.to == "print":
+                continue
+            if since is not None and exclusive(event.guards, since.guards):
                 continue
             for one in event.values:
                 if any(part is value or touches(part, value) for part in parts(one)):
@@ -134,9 +139,19 @@ class Trace:
         found = []
         for module in params.of:
             for event in self.shards(module):
+                if event.order < params.taken.order and self._sharded_each_round(module, event, params.taken):
+                    continue
                 if self.before(params.taken, event, module):
                     found.append(event)
         return found
+
+    def _sharded_each_round(self, module: Value, shard: Shard, taken: Event) -> bool:
+        """True when a loop around both would shard this very module again, which no second round can do."""
+        shared = set(shard.loops) & set(taken.loops)
+        return any(
+            each.generation == 2 and related(each.module, module) and shared & set(each.loops)
+            for each in self.every(Shard)
+        )
 
     def calls_unknown_setup(self, until: int) -> bool:
         """True when code that is not known, and that may have set up the process, ran before the event of that number."""
@@ -145,9 +160,11 @@ class Trace:
             for event in self.every(Handed)
         )
 
-    def replicated(self, module: Value) -> bool:
-        """True when DDP or `replicate` also looks after `module`."""
-        return any(touches(event.module, module) for event in self.every(Replicate))
+    def replicated(self, module: Value, at: Event) -> bool:
+        """True when DDP or `replicate` also looks after `module` on the path of `at`."""
+        return any(
+            touches(event.module, module) and not exclusive(event.guards, at.guards) for event in self.every(Replicate)
+        )
 
     def uses(self, module: Value) -> Iterator[Event]:
         """Forward and backward passes of `module` itself."""

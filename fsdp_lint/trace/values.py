@@ -42,6 +42,8 @@ def exclusive(one: Guards, other: Guards) -> bool:
     """True when no run can pass through both."""
     if not one or not other:
         return False
+    if _breaks(one, other) or _breaks(other, one):
+        return True
     outcomes = {literal.key: literal.holds for literal in other}
     equal = {literal.key[1]: literal.key[2] for literal in other if literal.holds and literal.key[0] == "equals"}
     for literal in one:
@@ -51,6 +53,34 @@ def exclusive(one: Guards, other: Guards) -> bool:
                 return True
         elif equal and literal.holds and literal.key[0] == "equals" and literal.key[1] in equal:
             return True
+    return False
+
+
+def _breaks(one: Guards, other: Guards) -> bool:
+    """True when `one` says that not all of some tests hold, or how a number compares, and `other` says otherwise."""
+    return any(implied(literal.key, not literal.holds, other) for literal in one)
+
+
+def implied(key: tuple[Any, ...], holds: bool, guards: Guards) -> bool:
+    """True when the test `key` comes out as `holds` wherever `guards` hold."""
+    kind = key[0]
+    if kind == "all":
+        found = (implied(inner, outcome if holds else not outcome, guards) for inner, outcome in key[1])
+        return all(found) if holds else any(found)
+    for literal in guards:
+        if literal.key == key:
+            return literal.holds is holds
+        if literal.key[0] == "equals" and literal.holds and len(key) > 2 and key[1] == literal.key[1]:
+            value = literal.key[2]
+            if kind == "equals":
+                return not holds and value != key[2]
+            if kind in ("greater", "less") and isinstance(value, int | float):
+                return (value > key[2] if kind == "greater" else value < key[2]) is holds
+        if literal.key[0] in ("greater", "less") and literal.holds and kind == "equals" and key[1] == literal.key[1]:
+            if isinstance(key[2], int | float):
+                return not holds and not (
+                    key[2] > literal.key[2] if literal.key[0] == "greater" else key[2] < literal.key[2]
+                )
     return False
 
 
@@ -376,6 +406,12 @@ def origins(*values: Value) -> frozenset[int]:
             todo.append(one.owner)
         if isinstance(one, Unknown | Tensor):
             todo.extend(one.inputs)
+        if isinstance(one, Tensor) and one.source is not None:
+            todo.append(one.source)
+        if isinstance(one, Params):
+            todo.extend(one.of)
+        if isinstance(one, Sequence):
+            todo.extend(one.items)
         if isinstance(one, Choice):
             todo.extend(option for option, _ in one.options)
     return frozenset(found)

@@ -7,7 +7,6 @@ from fsdp_lint.trace.events import Collective, Forward, TakeState, UseCuda
 from fsdp_lint.trace.models.api import NOTHING, Call, Machine, constant_name, flag
 from fsdp_lint.trace.models.environment import bare_cuda
 from fsdp_lint.trace.values import (
-    Bound,
     Const,
     Mapping,
     Module,
@@ -154,7 +153,7 @@ def named_children(run: Machine, call: Call) -> Value:
 
 
 def _pair(item: Value) -> Value:
-    key = Const(value=item.key) if item.key and not item.key.startswith("[") else Unknown(name="name")
+    key = Const(value=item.key) if item.key and not item.key.startswith("[") else Unknown(name="name", inputs=(item,))
     return Sequence(items=[key, item])
 
 
@@ -188,11 +187,6 @@ def forward(run: Machine, call: Call) -> Value:
     """`module.forward(...)`: the module's hooks do not run."""
     run.emit(Forward, call.site, module=call.self_value, bypass="forward")
     return Unknown(name="output")
-
-
-def method_forward(run: Machine, owner: Value, method: Bound, call: Call) -> None:
-    """A project module's own `forward` is called directly."""
-    run.emit(Forward, call.site, module=owner, bypass="forward")
 
 
 def to(run: Machine, call: Call) -> Value:

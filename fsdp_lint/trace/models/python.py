@@ -5,6 +5,7 @@ from __future__ import annotations
 from fsdp_lint.trace.models.api import NOTHING, Call, Handler, Machine, constant_name
 from fsdp_lint.trace.models.tensors import combine, read_number
 from fsdp_lint.trace.values import (
+    Choice,
     Condition,
     Const,
     Mapping,
@@ -104,7 +105,18 @@ def filter_(run: Machine, call: Call) -> Value:
     if isinstance(value, Params):
         return value
     items, _ = run.items(value, call.site)
-    return Sequence(items=items, exact=False)
+    function = call.first()
+    if isinstance(function, Const):
+        return Sequence(items=items, exact=False)
+    kept: list[Value] = []
+    for item in items:
+        outcome = run.invoke(function, Call(site=call.site, args=[item], name="filter"))
+        if isinstance(outcome, Const) and not outcome.value:
+            continue
+        if not isinstance(outcome, Const | Condition):
+            outcome = run.opaque_test(("truth", outcome.number), "other", item)
+        kept.append(Choice(options=((item, outcome.true),)) if isinstance(outcome, Condition) else item)
+    return Sequence(items=kept, exact=False)
 
 
 def chain(run: Machine, call: Call) -> Value:

@@ -138,7 +138,7 @@ def method(run: Machine, value: Tensor, name: str, call: Call) -> Value:
     """`tensor.name(...)`."""
     others = [p for a in call.values() for p in parts(a) if isinstance(p, Tensor)]
     if name in METADATA:
-        return Unknown(name=name)
+        return Unknown(name=name, inputs=(value,))
     if name == "full_tensor":
         run.emit(Collective, call.site, op="full_tensor", on=(value,))
         return derived(run, value, "full")
@@ -175,7 +175,9 @@ def method(run: Machine, value: Tensor, name: str, call: Call) -> Value:
         for other in others:
             _use(run, other, "update", call.site)
         return value
-    if value.form == "parameter" and name not in ("detach", "to", "cpu", "cuda", "float", "view", "flatten"):
+    if name == "detach":
+        return derived(run, value, value.form)
+    if value.form == "parameter" and name not in ("to", "cpu", "cuda", "float", "view", "flatten"):
         _use(run, value, "read", call.site)
     return combine(run, [value, *others], linear=name in LINEAR)
 
