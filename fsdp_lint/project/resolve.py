@@ -9,7 +9,6 @@ from pathlib import Path
 from fsdp_lint.project.index import FileIndex, Import, index_file
 from fsdp_lint.source.file import Source, Unreadable, decode
 
-
 # A file with more star imports than this is a catalogue; what it gathers is looked for nowhere.
 STARS = 20
 

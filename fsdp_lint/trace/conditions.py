@@ -154,6 +154,8 @@ class Conditions(Calls):
                 if form in READ:
                     self.emit(ReadScalar, self.site(node), tensor=value, how="truth value")
                 return self.opaque(("truth", value.number), "other", value)
+            case Unknown(name="name", inputs=(Module() as named,)):
+                return self.opaque(("has name", named.number), "other", named)
             case External() | Unknown():
                 return self.opaque(("truth", value.number), "other", value)
         return True

@@ -121,8 +121,6 @@ class Expressions(Conditions):
         """What a name stands for."""
         found = self.load(name)
         if found is not None:
-            if isinstance(found, Unknown) and found.owner is None and name in RANK_NAMES and not found.inputs:
-                return Rank(name=name, scope=RANK_NAMES[name])
             return found
         if name in ("True", "False", "None"):
             return Const(value={"True": True, "False": False}.get(name))

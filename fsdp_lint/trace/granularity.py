@@ -55,7 +55,12 @@ def leaf_reason(trace: Trace, shard: Shard) -> str:
         return f"every layer of `{called(module.owner or module)}` without children becomes an FSDP unit"
     if module.each == "modules" and module.owner is not None:
         tests = [g for g in shard.guards if g.subject is module]
-        about = [g for g in shard.guards if g not in tests and _speaks_of(g, module)]
+        # A test of the name, or of being the root, leaves nothing out but the root.
+        about = [
+            g
+            for g in shard.guards
+            if g not in tests and _speaks_of(g, module) and g.key[0] not in ("has name", "is", "same")
+        ]
         if about:
             return ""
         if not tests:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -16,6 +17,7 @@ from fsdp_lint.trace.values import (
     Choice,
     Class,
     Guards,
+    Instance,
     Literal,
     Module,
     Rank,
@@ -47,6 +49,15 @@ RANK_NAMES = {
     "tp_rank": "group",
     "pp_rank": "group",
 }
+
+
+# Whose attribute `rank` is the process's number: not a matrix's, not an adapter's.
+RANK_OWNERS = re.compile(
+    r"(^|[._])(self|args?|cfg|conf|config|opts?|dist|distributed|env|ctx|context|trainer|fabric|accelerator|strategy|state"
+    r"|world|comm|communicator|parallel|parallelism|mesh|pg|group|runtime|cluster|info|process|launcher|engine|worker"
+    r"|settings|hparams|flags|rt|topology)(\(\.*\))?$",
+    re.IGNORECASE,
+)
 
 
 class OutOfBudget(Exception):
@@ -156,7 +167,7 @@ class State:
         if at not in self.memo:
             scope = RANK_NAMES.get(key)
             made: Value
-            if scope is not None:
+            if scope is not None and (isinstance(value, Instance) or RANK_OWNERS.search(value.name)):
                 made = Rank(name=key, owner=value, key=key, scope=scope)
             else:
                 made = Unknown(name=self.path_name(value, key), owner=value, key=key)

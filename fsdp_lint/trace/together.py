@@ -84,4 +84,4 @@ def _left_before(trace: Trace, event: Event, other: Event) -> bool:
 
 def is_alone(event: Event) -> bool:
     """True when the call is made in a group of its own, or in a run that is not distributed."""
-    return runs_alone(event) or isinstance(event, Collective) and event.group is not None
+    return runs_alone(event) or (isinstance(event, Collective) and event.group is not None)
