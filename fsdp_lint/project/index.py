@@ -80,6 +80,7 @@ class FileIndex:
     assigned: set[str] = field(default_factory=set)
     body_mentions: set[str] = field(default_factory=set)
     body_attributes: set[str] = field(default_factory=set)
+    has_main: bool = False
     calls: list[CallLine] = field(default_factory=list)
     inner_imports: dict[str, list[Import]] = field(default_factory=dict)
 
@@ -140,6 +141,8 @@ class _Indexer:
                 self.index.calls.append(CallLine(node.lineno, node.col_offset + 1, name, place))  # type: ignore[attr-defined]
         elif not place and isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign):
             self.assigned(node)
+        if not place and isinstance(node, ast.If):
+            self.index.has_main |= any(isinstance(n, ast.Name) and n.id == "__name__" for n in ast.walk(node.test))
         guards = isinstance(node, GUARDS)
         self.guarded += guards
         for name, value in ast.iter_fields(node):

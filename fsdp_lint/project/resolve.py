@@ -47,6 +47,7 @@ class Project:
         self._bytes: dict[Path, bytes | None] = {}
         self._indexes: dict[Path, FileIndex | None] = {}
         self._sources: dict[Path, Source | None] = {}
+        self.lines_parsed = 0
         self._found: dict[tuple[Path, str, int], Path | None] = {}
         self._listed: dict[Path, frozenset[str]] = {}
 
@@ -86,6 +87,7 @@ class Project:
                 source = Source(path, self._text(path))
                 source.tree  # noqa: B018  parse now, so that an error is known here
                 self._sources[path] = source
+                self.lines_parsed += source.text.count("\n")
             except Unreadable as error:
                 self.errors[path] = str(error)
                 self._sources[path] = None

@@ -149,6 +149,7 @@ class _Heat:
         self.hot: set[tuple[Path, str]] = set()
         self.attributes: set[str] = set()
         self.names: set[str] = set()
+        self.functions: set[str] = set()
         self.defined: Counter[str] = Counter()
         self._targets: dict[tuple[Path, str, Import | None], Definition | None] = {}
 
@@ -171,6 +172,8 @@ class _Heat:
     def _mark(self, at: tuple[Path, str], name: str) -> None:
         self.hot.add(at)
         self.names.add(name)
+        if "." not in at[1]:
+            self.functions.add(name)
         if name not in ORDINARY and self.defined[name] <= AMBIGUOUS:
             self.attributes.add(name)
 
@@ -180,6 +183,17 @@ class _Heat:
             return True
         index = self.project.index(path)
         return index is not None and any(self.stands_for_hot(index, name) for name in names)
+
+    def begins(self, index: FileIndex) -> bool:
+        """True when running the top level of a file reaches FSDP: it has a main part that does, or it calls what does."""
+        if index.has_main:
+            attributes = index.body_attributes & (self.words | self.functions)
+            return self.reaches(index.path, index.body_mentions, attributes)
+        called = {call.name for call in index.calls if not call.function}
+        tails = {name.rpartition(".")[2] for name in called if "." in name}
+        return self.reaches(
+            index.path, {name.partition(".")[0] for name in called}, tails & (self.words | self.functions)
+        )
 
     def stands_for_hot(self, index: FileIndex, name: str) -> bool:
         """True when a name of a file stands for something that reaches FSDP."""
@@ -277,7 +291,7 @@ def _roots(indexes: dict[Path, FileIndex], heat: _Heat) -> list[Root]:
             mentioned.update(base.rpartition(".")[2] for base in cls.bases)
     roots: list[Root] = []
     for path, index in sorted(indexes.items()):
-        if heat.reaches(path, index.body_mentions, index.body_attributes):
+        if heat.begins(index):
             roots.append(Root("script", path))
     for path, index in sorted(indexes.items()):
         for info in index.functions.values():
