@@ -36,7 +36,7 @@ from fsdp_lint.trace.events import Shard
 from fsdp_lint.trace.granularity import block_lists, has_each, is_container, is_leaf, is_trained
 from fsdp_lint.trace.models.sizes import parameter_count
 from fsdp_lint.trace.trace import Trace, called, touches
-from fsdp_lint.trace.values import Const, Module, exclusive, options_of
+from fsdp_lint.trace.values import Const, Module, Value, exclusive, options_of
 
 SMALL = 1_000_000
 
@@ -52,7 +52,7 @@ def check(trace: Trace) -> Iterator[Finding]:
         lists = list(block_lists(shard.module))
         name = called(shard.module)
         if shard.generation == 1:
-            if _has_policy(shard) or (isinstance(shard.module, Module) and shard.module.each):
+            if _has_policy(shard) or not _is_model(trace, shard.module):
                 continue
             yield Finding(
                 at=shard,
@@ -69,6 +69,13 @@ def check(trace: Trace) -> Iterator[Finding]:
             )
 
 
+def _is_model(trace: Trace, module: Value) -> bool:
+    """True for what is a whole model by its structure or, where nothing else is known, by its name."""
+    if isinstance(module, Module):
+        return not module.each
+    return "model" in module.name.lower() or "net" in module.name.lower()
+
+
 def _how_many(blocks: Module) -> str:
     counts = [child.count for child in blocks.children.values()]
     if all(count is not None for count in counts):
@@ -79,7 +86,8 @@ def _how_many(blocks: Module) -> str:
 def _has_other_units(trace: Trace, shard: Shard) -> bool:
     if has_each(trace, shard.module) or trace.replicated(shard.module, shard):
         return True
-    if any(True for _ in trace.handed(shard.module, shard)):
+    # What a caller does with the model behind a `return` matters to FSDP2 only: FSDP1 wraps from the inside out.
+    if any(event.to != "return" or shard.generation == 2 for event in trace.handed(shard.module, shard)):
         return True
     return any(
         other.module is not shard.module

@@ -3,7 +3,8 @@
 ## What it finds
 
 `model.state_dict()` (or `get_model_state_dict` without `full_state_dict=True`) of a model sharded with `fully_shard`,
-or values out of it, that reach `torch.save`, safetensors' `save_file` or `pickle.dump`.
+or values out of it, that reach `torch.save`, safetensors' `save_file` or `pickle.dump`; and parameters of such a model
+(a moving average of them, for instance) that only some ranks save.
 
 ## Why it is wrong
 
@@ -36,7 +37,7 @@ from collections.abc import Iterator
 
 from fsdp_lint.rule import Finding, Rule, Severity
 from fsdp_lint.trace.events import Event, Save, TakeState
-from fsdp_lint.trace.saving import raw_states
+from fsdp_lint.trace.saving import by_every_rank, loose_shards, raw_states
 from fsdp_lint.trace.trace import Trace, called, runs_alone
 from fsdp_lint.trace.values import StateDict
 
@@ -60,6 +61,13 @@ def check(trace: Trace) -> Iterator[Finding]:
                 ],
             )
             break
+        else:
+            if not by_every_rank(save) and loose_shards(trace, save) is not None:
+                yield Finding(
+                    at=save,
+                    message="DTensors are saved as they are, by some ranks only: the file holds their shards, "
+                    "not the whole tensors",
+                )
 
 
 def _taken(trace: Trace, state: StateDict) -> Event | None:

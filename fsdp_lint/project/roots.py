@@ -13,7 +13,7 @@ from fsdp_lint.project.resolve import Definition, Project
 
 CALLERS = 400
 ROUNDS = 4
-SHORT = 4
+SHORT = 2
 IDENTIFIER = re.compile(rb"[A-Za-z_][A-Za-z0-9_]*")
 # A method whose name has more definitions than this is not known by its name.
 AMBIGUOUS = 4

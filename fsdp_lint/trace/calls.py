@@ -479,6 +479,12 @@ class Calls(State):
                     value = self.child(made, name)
                 self.store(made, name, value)
 
+    def field_names(self, cls: Class) -> list[str]:
+        """The annotated names of a class and of its bases, in order."""
+        owners = reversed([one for one in self.lineage(cls) if isinstance(one, Class)])
+        nodes = [node for node in map(self.class_node, owners) if node is not None]
+        return list(dict.fromkeys(name for node in nodes for name, _ in _fields(node)))
+
     def _default(self, owner: Class, node: cst.BaseExpression) -> Value:
         frame = owner.scope or self.file_frame(owner.path)
         if frame is None:

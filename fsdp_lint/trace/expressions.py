@@ -483,7 +483,9 @@ class Expressions(Conditions):
             for element in node.slice:
                 if isinstance(element.slice, cst.Index):
                     self.evaluate(element.slice.value)
-            return value if isinstance(value, Tensor) else self.child(value, "[,]")
+            if isinstance(value, Tensor):
+                return table.value_item(self, value, Unknown(), node) or value
+            return self.child(value, "[,]")
         part = node.slice[0].slice
         if isinstance(part, cst.Slice):
             return self.each_option(value, lambda option: self._slice(option, part))

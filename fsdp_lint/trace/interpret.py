@@ -34,6 +34,7 @@ from fsdp_lint.trace.values import (
     Tensor,
     Unknown,
     Value,
+    choice,
 )
 
 
@@ -160,15 +161,13 @@ class Interpreter(Expressions):
     def unpack(self, elements: Any, value: Value) -> None:
         """`a, b = value`."""
         value = self.possible(value)
-        items: list[Value] = []
-        if isinstance(value, Sequence) and value.exact:
-            items = value.items
+        items = self.row(value) or []
         if isinstance(value, Choice):
-            lengths = {len(o.items) for o, _ in value.options if isinstance(o, Sequence) and o.exact}
-            if len(lengths) == 1 and all(isinstance(o, Sequence) for o, _ in value.options):
-                for at in range(min(lengths.pop(), len(elements))):
-                    options = tuple((o.items[at], g) for o, g in value.options if isinstance(o, Sequence))
-                    self.assign(elements[at].value, Choice(options=options))
+            rows = [(self.row(option), guards) for option, guards in value.options]
+            if all(row is not None and len(row) == len(elements) for row, _ in rows):
+                for at, element in enumerate(elements):
+                    options = [(row[at], guards) for row, guards in rows if row is not None]
+                    self.assign(element.value, choice(options))
                 return
         if any(isinstance(e, cst.StarredElement) for e in elements):
             for element in elements:
@@ -180,6 +179,14 @@ class Interpreter(Expressions):
             else:
                 known = table.unpacked(self, value, at)
                 self.assign(element.value, known if known is not None else self.child(value, f"[{at}]"))
+
+    def row(self, value: Value) -> list[Value] | None:
+        """The items of a tuple or named tuple, in order; None for other values."""
+        if isinstance(value, Sequence) and value.exact:
+            return value.items
+        if isinstance(value, Instance) and "typing.NamedTuple" in self.library_bases(value.cls):
+            return [self.attribute(value, name) for name in self.field_names(value.cls)]
+        return None
 
     def assign_attribute(self, owner: Value, name: str, value: Value, target: cst.Attribute) -> None:
         """`owner.name = value`."""

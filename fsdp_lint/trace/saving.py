@@ -28,6 +28,15 @@ def _is_fsdp1(module: Value) -> bool:
     return isinstance(module, Module) and module.library in ("FullyShardedDataParallel", "DistributedDataParallel")
 
 
+def loose_shards(trace: Trace, save: Save) -> Tensor | None:
+    """A parameter of an FSDP2 model, or a copy of one, that is saved as the DTensor it is."""
+    for part in parts(save.content):
+        if isinstance(part, Tensor) and part.form in ("copy", "shard", "parameter") and isinstance(part.source, Params):
+            if _sharded_source(trace, part, save):
+                return part
+    return None
+
+
 def shares(trace: Trace, save: Save) -> str:
     """What in the saved content differs from rank to rank, apart from raw model state dicts; empty when nothing."""
     for part in parts(save.content):
@@ -42,10 +51,7 @@ def shares(trace: Trace, save: Save) -> str:
                 return f"`{part.name}` holds this rank's part of the optimizer's state"
         if isinstance(part, Tensor) and part.form == "local" and _sharded_source(trace, part, save):
             return "the local shards differ from rank to rank"
-        if isinstance(part, Tensor) and part.form in ("copy", "shard", "parameter") and isinstance(part.source, Params):
-            if _sharded_source(trace, part, save):
-                return "the DTensors hold this rank's shards"
-    return ""
+    return "the DTensors hold this rank's shards" if loose_shards(trace, save) is not None else ""
 
 
 def _model_of(state: StateDict) -> Value:

@@ -15,6 +15,7 @@ HARMLESS = (
     "wandb",
     "tqdm",
     "json",
+    "csv",
     "yaml",
     "time",
     "datetime",

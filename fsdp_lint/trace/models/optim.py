@@ -62,12 +62,18 @@ def nothing(run: Machine, call: Call) -> Value:
     return Unknown()
 
 
+def hook(run: Machine, call: Call) -> Value:
+    """`optimizer.register_step_post_hook(fn)`: fn gets the optimizer and the step's arguments."""
+    run.invoke(call.first("hook"), Call(site=call.site, args=[call.self_value, Unknown(), Unknown()], name="hook"))
+    return Unknown()
+
+
 METHODS = {
     "step": step,
     "state_dict": state_dict,
     "add_param_group": repoint,
     "zero_grad": nothing,
     "load_state_dict": nothing,
-    "register_step_post_hook": nothing,
-    "register_step_pre_hook": nothing,
+    "register_step_post_hook": hook,
+    "register_step_pre_hook": hook,
 }

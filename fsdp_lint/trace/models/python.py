@@ -350,7 +350,20 @@ def shallow_copy(run: Machine, call: Call) -> Value:
         return made
     if isinstance(call.self_value, Mapping | Sequence):
         return copied(run, call)
+    if isinstance(call.self_value, StateDict | Tensor):
+        return call.self_value
     return Unknown(inputs=(call.self_value,))
+
+
+def thread(run: Machine, call: Call) -> Value:
+    """`threading.Thread(target=, args=, kwargs=)`: the target is run."""
+    target = call.kwargs.get("target")
+    if target is not None:
+        args, _ = run.items(call.kwargs.get("args") or Sequence(), call.site)
+        kwargs = call.kwargs.get("kwargs")
+        named = {k: v for k, v in kwargs.items.items() if isinstance(k, str)} if isinstance(kwargs, Mapping) else {}
+        run.invoke(target, Call(site=call.site, args=args, kwargs=named, name="thread"))
+    return Unknown(name="thread")
 
 
 _SAME: dict[str, Handler] = dict.fromkeys(("builtins.iter", "builtins.id"), first)
@@ -395,6 +408,8 @@ FUNCTIONS = {
     "functools.partial": partial,
     "copy.deepcopy": shallow_copy,
     "copy.copy": shallow_copy,
+    "threading.Thread": thread,
+    "multiprocessing.Process": thread,
 }
 SEQUENCE_METHODS = {"append": append, "add": append, "insert": insert, "extend": extend, "clear": clear, "copy": copied}
 MAPPING_METHODS = {

@@ -20,12 +20,15 @@ from fsdp_lint.trace.models import (
 )
 from fsdp_lint.trace.models.api import Call, Handler, Machine
 from fsdp_lint.trace.values import (
+    Bound,
     Condition,
     Const,
     External,
+    Function,
     Instance,
     Mapping,
     Mesh,
+    Method,
     Module,
     Object,
     Optimizer,
@@ -330,6 +333,8 @@ def call_unknown(run: Machine, function: Value, call: Call) -> Value | None:
         if name != "init_process_group":
             run.emit(Collective, call.site, op="barrier", on=(), plain=True)
         return Unknown()
+    if name == "submit" and call.args and isinstance(call.args[0], Function | Bound | Method | External):
+        return run.invoke(call.args[0], Call(site=call.site, args=call.args[1:], kwargs=call.kwargs, name="submit"))
     if name in ("clear", "extend", "append"):
         optimizer = optimizer_of_groups(function)
         if optimizer is not None and any("params" in one.key for one in function.line()):
