@@ -230,6 +230,11 @@ class State:
             ended.append((left, frame.names, self._rewind(), frame.dead))
         alive = [(g, names, changes) for g, names, changes, dead in ended if not dead]
         frame.dead = not alive
+        # What an arm that returned has put into new objects is still there in what it returned.
+        for _, _, changes, dead in ended:
+            for at, content in changes.items() if dead else ():
+                if at not in self.heap:
+                    self._write(*at, content)
         if not alive:
             frame.names = ended[-1][1] if ended else start
             return
