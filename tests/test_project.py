@@ -385,9 +385,6 @@ def test_what_no_run_entered_is_run_at_the_end(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.xfail(
-    reason="the search for callers asks for the name of the file that defines, not of the package", strict=True
-)
 def test_callers_through_a_package_that_gives_names_on(tmp_path: Path) -> None:
     files = {
         "p/__init__.py": "from .deep import wrap\n",
@@ -397,6 +394,5 @@ def test_callers_through_a_package_that_gives_names_on(tmp_path: Path) -> None:
     assert roots(tmp_path, files) == [("function", "top.py", "train")]
 
 
-@pytest.mark.xfail(reason="only the word itself counts, not another name that an import gives it", strict=True)
 def test_the_word_under_another_name(tmp_path: Path) -> None:
     assert roots(tmp_path, {"a.py": "from lib import shard as s\ndef f(m):\n    s(m)\n"}) == [("function", "a.py", "f")]

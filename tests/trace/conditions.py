@@ -119,7 +119,7 @@ def literal_default_of_a_dataclass(model: nn.Module):
         fully_shard(model)  # event: Shard(guards=0)
 
 
-# No exclusion is seen here, so that an order is claimed where there is none.
+# What several tests together rule out, and what other spellings of a test say.
 
 
 def conjunction_with_a_name(model: nn.Module, args):
@@ -127,7 +127,7 @@ def conjunction_with_a_name(model: nn.Module, args):
     if use_fsdp:
         fully_shard(model)  # event: Shard
     if not use_fsdp:
-        return torch.optim.AdamW(model.parameters())  # known-false: BuildOptimizer(sharding=earlier)
+        return torch.optim.AdamW(model.parameters())  # event: BuildOptimizer(sharding=none)
     return None
 
 
@@ -135,7 +135,7 @@ def negated_conjunction(model: nn.Module, args):
     if args.fsdp and args.shards > 1:
         fully_shard(model)  # event: Shard
     if not (args.fsdp and args.shards > 1):
-        return torch.optim.AdamW(model.parameters())  # known-false: BuildOptimizer(sharding=earlier)
+        return torch.optim.AdamW(model.parameters())  # event: BuildOptimizer(sharding=none)
     return None
 
 
@@ -143,7 +143,7 @@ def conjunction_and_what_de_morgan_says(model: nn.Module, args):
     if args.fsdp and args.shards > 1:
         fully_shard(model)  # event: Shard
     if not args.fsdp or args.shards <= 1:
-        return torch.optim.AdamW(model.parameters())  # known-false: BuildOptimizer(sharding=earlier)
+        return torch.optim.AdamW(model.parameters())  # event: BuildOptimizer(sharding=none)
     return None
 
 
@@ -151,7 +151,7 @@ def greater_and_at_most(model: nn.Module, args):
     if args.shards > 1:
         fully_shard(model)  # event: Shard
     if args.shards <= 1:
-        return torch.optim.AdamW(model.parameters())  # known-false: BuildOptimizer(sharding=earlier)
+        return torch.optim.AdamW(model.parameters())  # event: BuildOptimizer(sharding=none)
     return None
 
 
@@ -159,7 +159,7 @@ def greater_and_equal(model: nn.Module, args):
     if args.shards > 1:
         fully_shard(model)  # event: Shard
     if args.shards == 1:
-        return torch.optim.AdamW(model.parameters())  # known-false: BuildOptimizer(sharding=earlier)
+        return torch.optim.AdamW(model.parameters())  # event: BuildOptimizer(sharding=none)
     return None
 
 
@@ -169,7 +169,7 @@ def conjunction_the_other_way_round(model: nn.Module, args):
     if args.shards > 1 and args.fsdp:
         print("sharded")
     else:
-        return torch.optim.AdamW(model.parameters())  # known-false: BuildOptimizer(sharding=earlier)
+        return torch.optim.AdamW(model.parameters())  # event: BuildOptimizer(sharding=none)
     return None
 
 
@@ -177,7 +177,7 @@ def one_of_several_literals(model: nn.Module, args):
     if args.strategy in ("fsdp", "fsdp2"):
         fully_shard(model)  # event: Shard
     if args.strategy == "none":
-        return torch.optim.AdamW(model.parameters())  # known-false: BuildOptimizer(sharding=earlier)
+        return torch.optim.AdamW(model.parameters())  # event: BuildOptimizer(sharding=none)
     return None
 
 
@@ -185,7 +185,7 @@ def either_of_two_literals(model: nn.Module, args):
     if args.strategy == "fsdp" or args.strategy == "fsdp2":
         fully_shard(model)  # event: Shard
     if args.strategy == "none":
-        return torch.optim.AdamW(model.parameters())  # known-false: BuildOptimizer(sharding=earlier)
+        return torch.optim.AdamW(model.parameters())  # event: BuildOptimizer(sharding=none)
     return None
 
 
@@ -194,7 +194,7 @@ def alternatives_of_a_pattern(model: nn.Module, args):
         case "fsdp" | "fsdp2":
             fully_shard(model)  # event: Shard
     if args.strategy == "none":
-        return torch.optim.AdamW(model.parameters())  # known-false: BuildOptimizer(sharding=earlier)
+        return torch.optim.AdamW(model.parameters())  # event: BuildOptimizer(sharding=none)
     return None
 
 
@@ -205,14 +205,14 @@ def wildcard_of_a_match(model: nn.Module, args):
         case _:
             fully_shard(model)  # event: Shard
     if args.strategy == "none":
-        return torch.optim.AdamW(model.parameters())  # known-false: BuildOptimizer(sharding=earlier)
+        return torch.optim.AdamW(model.parameters())  # event: BuildOptimizer(sharding=none)
     return None
 
 
 def return_in_a_loop(model: nn.Module, names):
     for name in names:
         if name == "plain":
-            return torch.optim.AdamW(model.parameters())  # known-false: BuildOptimizer(sharding=later)
+            return torch.optim.AdamW(model.parameters())  # event: BuildOptimizer(sharding=none)
     fully_shard(model)  # event: Shard
     return None
 
@@ -257,7 +257,7 @@ def function_that_tells(model: nn.Module, args):
     if wants_fsdp(args):
         fully_shard(model)  # event: Shard
     if not wants_fsdp(args):
-        return torch.optim.AdamW(model.parameters())  # known-false: BuildOptimizer(sharding=earlier)
+        return torch.optim.AdamW(model.parameters())  # event: BuildOptimizer(sharding=none)
     return None
 
 

@@ -86,47 +86,47 @@ def inside_apply(model: nn.Module):
     model.apply(shard)
 
 
-# Here the test is not seen to speak of the module, as if all modules were meant.
+# What is said of the name, the size or the filter of a module is said of the module.
 
 
 def by_two_tests(model: nn.Module):
     for module in model.modules():
         if isinstance(module, Block) or module is model:
-            fully_shard(module)  # known-false: Shard(tests=0)
+            fully_shard(module)  # event: Shard(tests=1)
 
 
 def by_its_name(model: nn.Module, names):
     for name, module in model.named_modules():
         if name in names:
-            fully_shard(module)  # known-false: Shard(tests=0)
+            fully_shard(module)  # event: Shard(tests=1)
         if re.fullmatch(r"layers\.\d+", name):
-            fully_shard(module)  # known-false: Shard(tests=0)
+            fully_shard(module)  # event: Shard(tests=1)
         if name.startswith("layers.") and name.count(".") == 1:
-            fully_shard(module)  # known-false: Shard(tests=0)
+            fully_shard(module)  # event: Shard(tests=2)
 
 
 def by_any_of_several_functions(model: nn.Module, conditions):
     for name, module in model.named_modules():
         if any(condition(name, module) for condition in conditions):
-            fully_shard(module)  # known-false: Shard(tests=0)
+            fully_shard(module)  # event: Shard(tests=1)
 
 
 def by_its_size(model: nn.Module, least):
     for module in model.modules():
         if sum(p.numel() for p in module.parameters()) > least:
-            fully_shard(module)  # known-false: Shard(tests=0)
+            fully_shard(module)  # event: Shard(tests=1)
 
 
 def by_filter(model: nn.Module, wanted):
     for module in filter(lambda module: isinstance(module, Block), model.modules()):
-        fully_shard(module)  # known-false: Shard(tests=0)
+        fully_shard(module)  # event: Shard(tests=1)
     for module in filter(wanted, model.modules()):
-        fully_shard(module)  # known-false: Shard(tests=0)
+        fully_shard(module)  # event: Shard(tests=1)
 
 
 def by_name_in_a_generator(model: nn.Module):
     for module in (module for name, module in model.named_modules() if name.endswith("block")):
-        fully_shard(module)  # known-false: Shard(tests=0)
+        fully_shard(module)  # event: Shard(tests=1)
 
 
 def by_name_in_a_dict(model: nn.Module, names):

@@ -88,7 +88,7 @@ def items_by_number(models):
 def items_of_a_display():
     for model in [nn.Linear(1, 1), nn.Linear(2, 2)]:
         fully_shard(model)  # event: Shard
-        torch.optim.AdamW(model.parameters())  # known-false: BuildOptimizer(sharding=both)
+        torch.optim.AdamW(model.parameters())  # event: BuildOptimizer(sharding=earlier)
 
 
 def functions_of_a_display(model: nn.Module):
@@ -101,7 +101,7 @@ def shard(model):
 
 
 def build_optimizer(model):
-    torch.optim.AdamW(model.parameters())  # known-false: BuildOptimizer(sharding=both)
+    torch.optim.AdamW(model.parameters())  # event: BuildOptimizer(sharding=earlier)
 
 
 # A module can be sharded once only: what follows in the same round follows.

@@ -148,9 +148,7 @@ class Factory:
 
 def uses_factory():
     factory = Factory.build().shard()
-    return torch.optim.AdamW(factory.model.parameters())
-    # known-miss: BuildOptimizer(sharding=earlier)
-    # known-false: BuildOptimizer(sharding=none)
+    return torch.optim.AdamW(factory.model.parameters())  # event: BuildOptimizer(sharding=earlier)
 
 
 class Callable:
@@ -284,6 +282,6 @@ def asks_often():
     store = Store()
     for name in ("one", "two", "three", "four"):
         print(store.get(name))
-    optimizer = torch.optim.AdamW(store.get("five").parameters())  # known-false: BuildOptimizer(sharding=later)
-    fully_shard(store.get("six"))  # known-miss: Shard(module=six)  # known-false: Shard(module=four)
+    optimizer = torch.optim.AdamW(store.get("five").parameters())  # event: BuildOptimizer(sharding=none)
+    fully_shard(store.get("six"))  # event: Shard(module=six)
     return optimizer

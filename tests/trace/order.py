@@ -130,8 +130,7 @@ def after_a_loop_that_returns(model: nn.Module, names):
     for name in names:
         if name == "mine":
             return fully_shard(model)  # event: Shard(module=model)
-    # What is behind a loop takes for granted that the loop did not return.
-    return torch.optim.AdamW(model.parameters())  # known-false: BuildOptimizer(of=model, sharding=earlier)
+    return torch.optim.AdamW(model.parameters())  # event: BuildOptimizer(of=model, sharding=none)
 
 
 def conditional_expression(model: nn.Module, flag: bool):

@@ -208,9 +208,9 @@ def matched(model: nn.Module):
     fully_shard(model)
     match dist.get_rank():
         case 0:
-            dist.barrier()  # known-miss: Collective(ranks=zero)  # known-false: Collective(ranks=all)
+            dist.barrier()  # event: Collective(ranks=zero)
         case _:
-            dist.barrier()  # known-miss: Collective(ranks=others)  # known-false: Collective(ranks=all)
+            dist.barrier()  # event: Collective(ranks=others)
 
 
 # helper functions ----------------------------------------------------------------------------------------------------
@@ -351,7 +351,7 @@ def looks_like_one(model: nn.Module, config, matrix):
     if config.lora_rank == 0:
         dist.barrier()  # event: Collective(ranks=all)
     if matrix.rank() == 2:
-        dist.barrier()  # known-false: Collective(ranks=rank_2)
+        dist.barrier()  # event: Collective(ranks=all)
     if dist.get_world_size() > 1:
         dist.barrier()  # event: Collective(ranks=all)
 
@@ -360,5 +360,5 @@ def ranks_of_a_list(model: nn.Module, scores):
     fully_shard(model)
     for rank, score in enumerate(scores):
         if rank == 0:
-            dist.barrier()  # known-false: Collective(ranks=zero)
+            dist.barrier()  # event: Collective(ranks=all)
         print(score)

@@ -248,7 +248,7 @@ def named_tuple():
 def named_tuple_unpacked():
     net = Net()
     model, name = Pair(net)
-    fully_shard(model)  # known-miss: Shard(module=net)  # known-false: Shard(module=[0])
+    fully_shard(model)  # event: Shard(module=net)
     return name
 
 

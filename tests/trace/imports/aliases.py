@@ -1,4 +1,4 @@
-"""One function under many names; a function that says nothing but another name of it is not run."""
+"""One function under many names."""
 
 import torch
 import torch.distributed.fsdp
@@ -11,7 +11,7 @@ wrap = shard
 
 
 def by_alias(model):
-    shard(model)  # known-miss: Shard(module=model)
+    shard(model)  # event: Shard(module=model)
 
 
 def by_module(model):
@@ -24,13 +24,13 @@ def by_module_alias(model):
 
 
 def by_old_path(model):
-    old_shard(model)  # known-miss: Shard(module=model)
+    old_shard(model)  # event: Shard(module=model)
 
 
 def by_assignment(model):
-    wrap(model)  # known-miss: Shard(module=model)
+    wrap(model)  # event: Shard(module=model)
     local = shard
-    local(model)  # known-miss: Shard(module=model)
+    local(model)  # event: Shard(module=model)
 
 
 def inside_a_function(model):

@@ -1,4 +1,4 @@
-"""Calls what a package gives on; it does not name the file that shards, and is not found as a caller."""
+"""Calls what a package gives on, and names neither the file that shards nor the word."""
 
 import library
 from library import build_optimizer, shard_model
