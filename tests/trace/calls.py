@@ -1,5 +1,8 @@
 """Functions, methods and classes of one file, run in place."""
 
+from concurrent.futures import ThreadPoolExecutor
+from threading import Thread
+
 import torch
 from torch import nn
 from torch.distributed.fsdp import fully_shard
@@ -185,3 +188,30 @@ def walks_a_generator(model):
 def overwritten_parameter(model):
     model = model.inner
     fully_shard(model)  # event: Shard(module=model.inner)
+
+
+# functions that another thread runs, and hooks ------------------------------------------------------------------------
+
+
+def threads(model: nn.Module):
+    thread = Thread(target=in_a_thread, args=(model,))
+    thread.start()
+    Thread(target=lambda: fully_shard(model.head), daemon=True).start()  # event: Shard(module=model.head)
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(in_a_pool, model, root=False)
+    thread.join()
+
+
+def in_a_thread(model):
+    fully_shard(model.body)  # event: Shard(module=model.body, calls=2)
+
+
+def in_a_pool(model, root):
+    if not root:
+        fully_shard(model.tail)  # event: Shard(module=model.tail, guards=0)
+
+
+def hooks_of_an_optimizer():
+    net = nn.Linear(2, 2)
+    optimizer = torch.optim.AdamW(net.parameters())  # event: BuildOptimizer(of=net, sharding=later)
+    optimizer.register_step_post_hook(lambda *_: fully_shard(net))  # event: Shard(module=net)

@@ -293,3 +293,232 @@ class Parallel:
     @property
     def enabled(self):
         return self.args.shards > 1
+
+
+def conjunction_inside_a_larger_one(model: nn.Module, args):
+    if args.fsdp and args.shards > 1 and args.offload:
+        fully_shard(model)  # event: Shard
+    if not (args.fsdp and args.shards > 1):
+        return torch.optim.AdamW(model.parameters())  # event: BuildOptimizer(sharding=none)
+    return None
+
+
+def nested_tests_and_their_negated_conjunction(model: nn.Module, args):
+    if args.fsdp:
+        if args.shards > 1:
+            fully_shard(model)  # event: Shard
+    if not (args.fsdp and args.shards > 1):
+        return torch.optim.AdamW(model.parameters())  # event: BuildOptimizer(sharding=none)
+    return None
+
+
+def in_and_not_in(model: nn.Module, args):
+    if args.strategy in ("fsdp", "fsdp2"):
+        fully_shard(model)  # event: Shard
+    if args.strategy not in ("fsdp", "fsdp2"):
+        return torch.optim.AdamW(model.parameters())  # event: BuildOptimizer(sharding=none)
+    return None
+
+
+def raise_in_a_loop(model: nn.Module, names):
+    for name in names:
+        if name == "plain":
+            torch.optim.AdamW(model.parameters())  # known-false: BuildOptimizer(sharding=later)
+            raise SystemExit
+    fully_shard(model)  # event: Shard
+
+
+def none_and_truth(model: nn.Module, mesh=None):
+    if mesh is not None and mesh:
+        fully_shard(model)  # event: Shard
+    if mesh is None:
+        return torch.optim.AdamW(model.parameters())  # event: BuildOptimizer(sharding=none)
+    return None
+
+
+def truth_and_none(model: nn.Module, mesh=None):
+    if mesh:
+        fully_shard(model)  # event: Shard
+    if mesh is None:
+        return torch.optim.AdamW(model.parameters())  # known-false: BuildOptimizer(sharding=earlier)
+    return None
+
+
+def truth_and_length(model: nn.Module, names):
+    if len(names) > 0:
+        fully_shard(model)  # event: Shard
+    if not names:
+        return torch.optim.AdamW(model.parameters())  # known-false: BuildOptimizer(sharding=earlier)
+    return None
+
+
+def two_groups_of_literals(model: nn.Module, args):
+    if args.strategy in ("fsdp", "fsdp2"):
+        fully_shard(model)  # event: Shard
+    if args.strategy in ("none", "ddp"):
+        return torch.optim.AdamW(model.parameters())  # known-false: BuildOptimizer(sharding=earlier)
+    return None
+
+
+def two_ranges(model: nn.Module, args):
+    if args.shards > 4:
+        fully_shard(model)  # event: Shard
+    if args.shards < 2:
+        return torch.optim.AdamW(model.parameters())  # known-false: BuildOptimizer(sharding=earlier)
+    return None
+
+
+# Tests that look alike and do not exclude each other.
+
+
+def conjunction_and_one_part(model: nn.Module, args):
+    if args.fsdp and args.shards > 1:
+        fully_shard(model)  # event: Shard
+    if args.fsdp:
+        return torch.optim.AdamW(model.parameters())  # event: BuildOptimizer(sharding=earlier)
+    return None
+
+
+def negated_conjunction_and_one_part(model: nn.Module, args):
+    if not (args.fsdp and args.shards > 1):
+        fully_shard(model)  # event: Shard
+    if args.fsdp:
+        return torch.optim.AdamW(model.parameters())  # event: BuildOptimizer(sharding=earlier)
+    return None
+
+
+def conjunction_and_another_negated(model: nn.Module, args):
+    if args.fsdp and args.shards > 1:
+        fully_shard(model)  # event: Shard
+    if not (args.fsdp and args.offload):
+        return torch.optim.AdamW(model.parameters())  # event: BuildOptimizer(sharding=earlier)
+    return None
+
+
+def conjunction_and_a_larger_one_negated(model: nn.Module, args):
+    if args.fsdp and args.shards > 1:
+        fully_shard(model)  # event: Shard
+    if not (args.fsdp and args.shards > 1 and args.offload):
+        return torch.optim.AdamW(model.parameters())  # event: BuildOptimizer(sharding=earlier)
+    return None
+
+
+def negated_conjunction_twice(model: nn.Module, args):
+    if not (args.fsdp and args.shards > 1):
+        fully_shard(model)  # event: Shard
+    if not (args.fsdp and args.shards > 1):
+        return torch.optim.AdamW(model.parameters())  # event: BuildOptimizer(sharding=earlier)
+    return None
+
+
+def ranges_that_overlap(model: nn.Module, args):
+    if args.shards > 1:
+        fully_shard(model)  # event: Shard
+    if args.shards <= 4:
+        return torch.optim.AdamW(model.parameters())  # event: BuildOptimizer(sharding=earlier)
+    return None
+
+
+def ranges_with_one_number(model: nn.Module, args):
+    if args.shards >= 1:
+        fully_shard(model)  # event: Shard
+    if args.shards <= 1:
+        return torch.optim.AdamW(model.parameters())  # event: BuildOptimizer(sharding=earlier)
+    return None
+
+
+def number_in_a_range(model: nn.Module, args):
+    if args.shards < 4:
+        fully_shard(model)  # event: Shard
+    if args.shards == 2:
+        return torch.optim.AdamW(model.parameters())  # event: BuildOptimizer(sharding=earlier)
+    return None
+
+
+def literal_in_a_group(model: nn.Module, args):
+    if args.strategy in ("fsdp", "fsdp2"):
+        fully_shard(model)  # event: Shard
+    if args.strategy == "fsdp2":
+        return torch.optim.AdamW(model.parameters())  # event: BuildOptimizer(sharding=earlier)
+    return None
+
+
+def group_and_another_group_negated(model: nn.Module, args):
+    if args.strategy in ("fsdp", "fsdp2"):
+        fully_shard(model)  # event: Shard
+    if args.strategy not in ("fsdp", "none"):
+        return torch.optim.AdamW(model.parameters())  # event: BuildOptimizer(sharding=earlier)
+    return None
+
+
+def neither_of_two_literals(model: nn.Module, args):
+    if args.strategy != "none":
+        fully_shard(model)  # event: Shard
+    if args.strategy != "ddp":
+        return torch.optim.AdamW(model.parameters())  # event: BuildOptimizer(sharding=earlier)
+    return None
+
+
+def part_bound_anew(model: nn.Module, args):
+    if args.fsdp and args.shards > 1:
+        fully_shard(model)  # event: Shard
+    args.fsdp = args.other
+    if not (args.fsdp and args.shards > 1):
+        return torch.optim.AdamW(model.parameters())  # event: BuildOptimizer(sharding=earlier)
+    return None
+
+
+def raise_in_a_loop_that_is_caught(model: nn.Module, names):
+    try:
+        for name in names:
+            if name == "mine":
+                fully_shard(model)  # event: Shard
+                raise StopIteration
+    except StopIteration:
+        pass
+    return torch.optim.AdamW(model.parameters())  # event: BuildOptimizer(sharding=earlier)
+
+
+def return_in_a_loop_of_a_called_function(model: nn.Module, names):
+    shards_one(model, names)
+    return torch.optim.AdamW(model.parameters())  # event: BuildOptimizer(sharding=earlier)
+
+
+def shards_one(model, names):
+    for name in names:
+        if name == "mine":
+            return fully_shard(model)  # event: Shard
+    return None
+
+
+# The item of another round, and what a call gives the next time, are other values.
+
+
+def tests_of_the_item(model: nn.Module, stages):
+    for stage in stages:
+        if stage == "shard":
+            fully_shard(model)  # event: Shard
+        if stage == "optimize":
+            torch.optim.AdamW(model.parameters())
+            # known-miss: BuildOptimizer(sharding=both)
+            # known-false: BuildOptimizer(sharding=none)
+
+
+def return_in_a_later_round(model: nn.Module, stages):
+    for stage in stages:
+        if stage == "optimize":
+            return torch.optim.AdamW(model.parameters())
+            # known-miss: BuildOptimizer(sharding=earlier)
+            # known-false: BuildOptimizer(sharding=none)
+        fully_shard(model)  # event: Shard
+    return None
+
+
+def asked_twice(model: nn.Module, queue):
+    if queue.get():
+        fully_shard(model)  # event: Shard
+    if not queue.get():
+        return torch.optim.AdamW(model.parameters())
+        # known-miss: BuildOptimizer(sharding=earlier)
+        # known-false: BuildOptimizer(sharding=none)
+    return None

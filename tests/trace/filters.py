@@ -136,3 +136,64 @@ def by_name_in_a_dict(model: nn.Module, names):
         fully_shard(module)
         # known-miss: Shard(module=model[...])
         # known-false: Shard(module=(name, model[...]))
+
+
+def by_what_was_kept_first(model: nn.Module):
+    for name, module in model.named_modules():
+        is_block = name.endswith("block")
+        if is_block:
+            fully_shard(module)  # event: Shard(tests=1)
+        parts = name.split(".")
+        if len(parts) > 2 and parts[-1].isdigit():
+            fully_shard(module)  # event: Shard(tests=2)
+        own = list(module.parameters(recurse=False))
+        if len(own) > 0:
+            fully_shard(module)  # event: Shard(tests=1)
+        if own:
+            fully_shard(module)  # known-false: Shard(tests=0)
+        if any(True for _ in module.parameters()):
+            fully_shard(module)  # known-false: Shard(tests=0)
+
+
+def by_a_pattern(model: nn.Module):
+    for module in model.modules():
+        match module:
+            case Block():
+                fully_shard(module)  # event: Shard(tests=1)
+        match type(module).__name__:
+            case "Block":
+                fully_shard(module)  # event: Shard(tests=1)
+
+
+def by_its_number(model: nn.Module):
+    for at, module in enumerate(model.modules()):
+        if at > 3:
+            fully_shard(module)  # known-false: Shard(tests=0)
+
+
+def by_names_that_were_filtered(model: nn.Module):
+    names = [name for name, module in model.named_modules() if isinstance(module, Block)]
+    for name in names:
+        fully_shard(model.get_submodule(name))  # known-false: Shard(tests=0)
+
+
+# Tests that do not speak of the module.
+
+
+def by_a_setting(model: nn.Module, args):
+    for module in model.modules():
+        if args.fsdp:
+            fully_shard(module)  # event: Shard(tests=0)
+
+
+def by_the_name_of_another(model: nn.Module):
+    for name, module in model.named_modules():
+        print(module)
+        for other in model.children():
+            if name == "layers":
+                fully_shard(other)  # event: Shard(tests=0)
+
+
+def by_no_filter(model: nn.Module):
+    for module in filter(None, model.modules()):
+        fully_shard(module)  # event: Shard(tests=0)

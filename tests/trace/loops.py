@@ -104,6 +104,69 @@ def build_optimizer(model):
     torch.optim.AdamW(model.parameters())  # event: BuildOptimizer(sharding=earlier)
 
 
+def functions_of_a_display_in_the_wrong_order(model: nn.Module):
+    for step in (build_optimizer_first, shard):
+        step(model)
+
+
+def build_optimizer_first(model):
+    torch.optim.AdamW(model.parameters())  # event: BuildOptimizer(sharding=later)
+
+
+def names_of_stages(model: nn.Module):
+    for stage in ["optimize", "shard"]:
+        if stage == "shard":
+            fully_shard(model)  # event: Shard
+        else:
+            torch.optim.AdamW(model.parameters())  # event: BuildOptimizer(sharding=later)
+
+
+def one_of_the_items():
+    one, two = nn.Linear(1, 1), nn.Linear(2, 2)
+    for model in (one, two):
+        torch.optim.AdamW(one.parameters())  # event: BuildOptimizer(sharding=later), BuildOptimizer(sharding=earlier)
+        fully_shard(model)  # event: Shard
+
+
+def items_of_a_dict_display():
+    parts = {"one": nn.Linear(1, 1), "two": nn.Linear(2, 2)}
+    for model in parts.values():
+        fully_shard(model)  # event: Shard
+        torch.optim.AdamW(model.parameters())  # event: BuildOptimizer(sharding=earlier)
+
+
+def display_in_a_loop(model: nn.Module, epochs):
+    for _ in epochs:
+        for stage in ("shard", "optimize"):
+            if stage == "shard":
+                fully_shard(model)  # event: Shard
+            else:
+                torch.optim.AdamW(model.parameters())  # event: BuildOptimizer(sharding=both)
+
+
+# These are not run one by one, though all rounds are known.
+
+
+def numbers_of_items():
+    models = [nn.Linear(1, 1), nn.Linear(2, 2)]
+    for at in range(2):
+        fully_shard(models[at])  # event: Shard
+        torch.optim.AdamW(models[at].parameters())  # known-false: BuildOptimizer(sharding=both)
+
+
+def items_in_a_comprehension():
+    models = [nn.Linear(1, 1), nn.Linear(2, 2)]
+    return [torch.optim.AdamW(fully_shard(model).parameters()) for model in models]
+    # event: Shard
+    # known-false: BuildOptimizer(sharding=both)
+
+
+def items_that_a_comprehension_made():
+    for model in [nn.Linear(size, size) for size in range(4)]:
+        fully_shard(model)  # event: Shard
+        torch.optim.AdamW(model.parameters())  # known-false: BuildOptimizer(sharding=both)
+
+
 # A module can be sharded once only: what follows in the same round follows.
 
 

@@ -76,7 +76,7 @@ def in_a_tuple(model: nn.Module):
     if dist.get_rank() in (0,):
         dist.barrier()  # event: Collective(ranks=zero)
     if dist.get_rank() in [-1, 0]:
-        dist.barrier()  # event: Collective(ranks=some)
+        dist.barrier()  # event: Collective(ranks=zero)
 
 
 def environment(model: nn.Module):
@@ -96,9 +96,9 @@ def environment(model: nn.Module):
 def compared_as_text(model: nn.Module):
     fully_shard(model)
     if os.environ["RANK"] == "0":
-        dist.barrier()  # known-miss: Collective(ranks=zero)  # known-false: Collective(ranks=some)
+        dist.barrier()  # event: Collective(ranks=zero)
     if os.environ.get("LOCAL_RANK", "0") == "0":
-        dist.barrier()  # known-miss: Collective(ranks=local_zero)  # known-false: Collective(ranks=some)
+        dist.barrier()  # event: Collective(ranks=local_zero)
 
 
 def global_names(model: nn.Module):
@@ -213,6 +213,32 @@ def matched(model: nn.Module):
             dist.barrier()  # event: Collective(ranks=others)
 
 
+def matched_and_left(model: nn.Module):
+    fully_shard(model)
+    match dist.get_rank():
+        case 0:
+            print("goes on")
+        case _:
+            return
+    dist.barrier()  # event: Collective(ranks=zero)
+
+
+def matched_in_part(model: nn.Module, rank: int):
+    fully_shard(model)
+    match rank:
+        case 0 | 1:
+            dist.barrier()  # known-miss: Collective(ranks=some)  # known-false: Collective(ranks=all)
+        case 2:
+            dist.barrier()  # event: Collective(ranks=rank_2)
+    match rank:
+        case each if each == 0:
+            dist.barrier()  # known-miss: Collective(ranks=zero)  # known-false: Collective(ranks=all)
+    match dist.get_world_size():
+        case 1:
+            dist.barrier()  # event: Collective(ranks=all)
+    dist.barrier()  # event: Collective(ranks=all)
+
+
 # helper functions ----------------------------------------------------------------------------------------------------
 
 
@@ -290,7 +316,7 @@ def trainer_properties(model: nn.Module, trainer, fabric, args):
     if fabric.global_rank == 0:
         dist.barrier()  # event: Collective(ranks=zero)
     if args.local_rank in (-1, 0):
-        dist.barrier()  # event: Collective(ranks=some)
+        dist.barrier()  # event: Collective(ranks=local_zero)
     if args.rank == 0:
         dist.barrier()  # event: Collective(ranks=zero)
 
@@ -362,3 +388,43 @@ def ranks_of_a_list(model: nn.Module, scores):
         if rank == 0:
             dist.barrier()  # event: Collective(ranks=all)
         print(score)
+
+
+def ranks_of_a_range(model: nn.Module, world):
+    fully_shard(model)
+    for rank in range(world):
+        if rank == 0:
+            dist.barrier()  # event: Collective(ranks=all)
+        if rank == dist.get_rank():
+            dist.barrier()  # event: Collective(ranks=some)
+
+
+def ranks_of_parts(model: nn.Module, config):
+    fully_shard(model)
+    for layer in model.layers:
+        if layer.rank > 0:
+            dist.barrier()  # event: Collective(ranks=all)
+    if config.adapter.rank > 0:
+        dist.barrier()  # event: Collective(ranks=all)
+    rank = 8
+    if rank > 0:
+        dist.barrier()  # event: Collective(ranks=all)
+
+
+def rank_of_an_adapter(model: nn.Module, rank: int = 8, alpha: int = 16):
+    model.adapter = nn.Linear(rank, alpha)
+    fully_shard(model)
+    if rank > 0:
+        dist.barrier()  # known-false: Collective(ranks=others)
+
+
+class Adapter(nn.Module):
+    def __init__(self, rank: int = 8):
+        super().__init__()
+        self.rank = rank
+        self.down = nn.Linear(4, rank)
+
+    def shard(self):
+        fully_shard(self)
+        if self.rank > 0:
+            dist.barrier()  # known-false: Collective(ranks=others)

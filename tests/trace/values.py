@@ -261,6 +261,28 @@ def named_tuple_by_call():
     fully_shard(couple.model)  # known-miss: Shard(module=net)  # known-false: Shard(module=Couple(...).model)
 
 
+def named_tuple_by_number():
+    pair = Pair(Net())
+    fully_shard(pair[0])  # known-miss: Shard(module=net)  # known-false: Shard(module=pair[0])
+
+
+def named_tuple_by_call_unpacked():
+    net = Net()
+    model, name = Couple(net, "net")
+    fully_shard(model)  # known-miss: Shard(module=net)  # known-false: Shard(module=Couple(...)[0])
+    return name
+
+
+def named_tuple_from_a_function():
+    model, _ = gives_a_pair()
+    fully_shard(model)  # event: Shard(module=net)
+
+
+def gives_a_pair():
+    net = Net()
+    return Pair(name="net", model=net)
+
+
 def made_here_and_filled():
     net = Net()
     setattr(net, "extra", nn.Linear(8, 8))
