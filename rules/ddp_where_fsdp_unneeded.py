@@ -47,7 +47,7 @@ GIB = 1 << 30
 def check(trace: Trace) -> Iterator[Finding]:
     """One finding for each root that is small enough."""
     for shard in trace.every(Shard):
-        if not related(model_of(trace, shard.module), shard.module) or shard.group:
+        if trace.in_test(shard) or not related(model_of(trace, shard.module), shard.module) or shard.group:
             continue
         count = parameter_count(shard.module)
         if not count or count * BYTES > SHARE * trace.gpu_memory * GIB or _means_more(shard):

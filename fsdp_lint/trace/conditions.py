@@ -11,6 +11,7 @@ import libcst as cst
 
 from fsdp_lint.trace.calls import Calls
 from fsdp_lint.trace.events import ReadScalar, Shard
+from fsdp_lint.trace.models import table
 from fsdp_lint.trace.trace import touches
 from fsdp_lint.trace.values import (
     Bound,
@@ -171,7 +172,7 @@ class Conditions(Calls):
             return True
         if all(outcome is False for outcome, _ in outcomes):
             return False
-        base = self.opaque(("choice", value.number))
+        base = self.opaque(("choice", value.number), "other", value)
         true = [(outcome, guards) for outcome, guards in outcomes if outcome is not False]
         false = [(outcome, guards) for outcome, guards in outcomes if outcome is not True]
         return Condition(
@@ -212,8 +213,22 @@ class Conditions(Calls):
 
     def _compare_rank(self, rank: Rank, op: cst.BaseCompOp, right: Value) -> Condition | bool:
         number = right.value if isinstance(right, Const) else None
+        if isinstance(number, str) and number.lstrip("-").isdecimal():
+            number = int(number)
+        # A process that is not part of a group has no rank, or -1.
+        if isinstance(op, cst.Equal | cst.Is) and isinstance(right, Const) and number in (None, -1):
+            return _negated(self.opaque(("distributed",), "single"))
+        if isinstance(op, cst.In) and isinstance(right, External) and right.dotted == "os.environ":
+            return self.opaque(("distributed",), "single")
+        if isinstance(op, cst.Equal | cst.Is) and number is not None:
+            return self.rank_is(rank, number)
         if isinstance(op, cst.Equal | cst.Is):
-            return self.rank_is(rank, number if number is not None else ("value", right.number))
+            found = self.rank_is(rank, ("value", right.number))
+            return Condition(true=found.true, false=tuple(replace(each, kind="other") for each in found.false))
+        if isinstance(op, cst.In) and isinstance(right, Sequence) and right.exact:
+            ranks = {item.value for item in right.items if isinstance(item, Const)}
+            if ranks <= {-1, 0} and len(right.items) == len(ranks):
+                return self.rank_is(rank, 0)
         if isinstance(op, cst.GreaterThan) and number == 0:
             return _negated(self.rank_is(rank, 0))
         if isinstance(op, cst.LessThan) and number == 1:
@@ -289,6 +304,9 @@ class Conditions(Calls):
         if isinstance(op, cst.GreaterThanEqual):
             return _negated(self._compare_plain(left, cst.LessThan(), right, node))
         if isinstance(op, cst.In):
+            if isinstance(left, Const) and isinstance(right, External) and right.dotted == "os.environ":
+                if left.value in table.PROCESS_VARIABLES:
+                    return self.opaque(("distributed",), "single")
             if isinstance(left, Const) and isinstance(right, Mapping) and not right.open and not right.rest:
                 return left.value in right.items
             return self.opaque(("in", self._in_key(left), self._in_key(right)), "other", left, right)

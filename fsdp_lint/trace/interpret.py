@@ -13,7 +13,7 @@ from fsdp_lint.trace.events import RepointOptimizer, UseParameters
 from fsdp_lint.trace.expressions import UNROLL, Expressions
 from fsdp_lint.trace.models import table
 from fsdp_lint.trace.models.api import Call
-from fsdp_lint.trace.state import OutOfBudget
+from fsdp_lint.trace.state import STATEMENTS, OutOfBudget
 from fsdp_lint.trace.trace import Leave
 from fsdp_lint.trace.values import (
     Bound,
@@ -116,7 +116,9 @@ class Interpreter(Expressions):
             case cst.Import() | cst.ImportFrom():
                 self.import_(node)
             case cst.Assert(test=test):
+                self.contexts.append("assert")
                 outcome = self.condition(test)
+                self.contexts.pop()
                 if isinstance(outcome, Condition):
                     self.narrow(test, True)
             case cst.Del():
@@ -563,7 +565,13 @@ class Interpreter(Expressions):
                 if found is None or not isinstance(found[1], Function):
                     continue
                 self.entry = at
-                self._life_step(found[1], made)
+                self.budget = STATEMENTS // 2
+                try:
+                    self._life_step(found[1], made)
+                except OutOfBudget:
+                    self.trace.finished = False
+                    del self.frames[1:], self.guards[:], self.loops[:], self.stack[:], self.contexts[:]
+                    del self.methods[:], self.journals[:]
 
         self._guarded(life)
         self.frames.pop()

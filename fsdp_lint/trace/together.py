@@ -65,6 +65,8 @@ def has_counterpart(trace: Trace, event: Event, what: str, guard: Literal) -> bo
         if any(literal.key == guard.key and literal.holds != guard.holds for literal in other.guards):
             if collective_of(trace, other) == what:
                 return True
+        if guard not in other.guards and exclusive(event.guards, other.guards) and collective_of(trace, other) == what:
+            return True
         if _left_before(trace, event, other) and collective_of(trace, other) == what:
             return True
     return False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from fsdp_lint.trace.events import Backward, Event, Forward, Handed, Replicate, Shard, ShardEach
@@ -57,6 +58,7 @@ class Trace:
     gpu_memory: float = 80.0
     given: set[int] = field(default_factory=set)
     leaves: list[Leave] = field(default_factory=list)
+    root: Path = Path()
     finished: bool = True
 
     def every(self, kind: type[E]) -> Iterator[E]:
@@ -170,6 +172,16 @@ class Trace:
         for event in self.every(Forward):
             if related(event.module, module):
                 yield event
+
+    def in_test(self, event: Event) -> bool:
+        """True for what happens in the project's tests, or is started there: sizes and values there mean nothing."""
+        sites = (event.stack[0], event.site) if event.stack else (event.site,)
+        for site in sites:
+            path = site.source.path
+            parts = path.relative_to(self.root).parts if self.root in path.parents else (path.name,)
+            if path.name.startswith("test_") or path.stem.endswith("_test") or {"tests", "test"} & set(parts[:-1]):
+                return True
+        return False
 
     def is_given(self, value: Value) -> bool:
         """True when the value, or what it was reached through, came from outside the run."""

@@ -414,7 +414,16 @@ def origins(*values: Value) -> frozenset[int]:
             todo.extend(one.items)
         if isinstance(one, Choice):
             todo.extend(option for option, _ in one.options)
+            found.update(*(spoken_of(guards) for _, guards in one.options))
+        if isinstance(one, Condition):
+            found.update(spoken_of(one.true + one.false))
     return frozenset(found)
+
+
+def spoken_of(guards: Guards) -> frozenset[int]:
+    """Numbers of the values that the tests speak of."""
+    subjects = {literal.subject.number for literal in guards if literal.subject is not None}
+    return frozenset(subjects.union(*(literal.about for literal in guards)))
 
 
 def constant(value: Value | None) -> Any:

@@ -154,7 +154,8 @@ def any_(run: Machine, call: Call) -> Value:
         return run.opaque_test(("has children", value.children_of.number), "other", value.children_of)
     for tensor in [p for p in parts(value) if isinstance(p, Tensor)][:1]:
         read_number(run, tensor, call.site, f"{call.name}()")
-    return Unknown(inputs=tuple(call.values()))
+        return Unknown(inputs=tuple(call.values()))
+    return run.opaque_test((call.name, value.number), "other", *call.values())
 
 
 def getattr_(run: Machine, call: Call) -> Value:

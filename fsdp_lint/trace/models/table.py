@@ -43,6 +43,8 @@ from fsdp_lint.trace.values import (
 )
 
 MISSING = "<missing>"
+# Environment variables that a launcher sets for each process.
+PROCESS_VARIABLES = frozenset({*environment.VARIABLES, *environment.WORLD})
 
 FUNCTIONS: dict[str, Handler] = {
     **fsdp.FUNCTIONS,
