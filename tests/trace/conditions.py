@@ -1,5 +1,6 @@
-"""Two far-apart tests: which of them exclude each other. In every function the two events are in no order."""
+"""Two far-apart tests: which of them exclude each other, so that two events are in no order."""
 
+import sys
 from dataclasses import dataclass
 
 import torch
@@ -320,20 +321,23 @@ def in_and_not_in(model: nn.Module, args):
     return None
 
 
-def raise_in_a_loop(model: nn.Module, names):
-    for name in names:
-        if name == "plain":
-            torch.optim.AdamW(model.parameters())  # known-false: BuildOptimizer(sharding=later)
-            raise SystemExit
-    fully_shard(model)  # event: Shard
-
-
 def none_and_truth(model: nn.Module, mesh=None):
     if mesh is not None and mesh:
         fully_shard(model)  # event: Shard
     if mesh is None:
         return torch.optim.AdamW(model.parameters())  # event: BuildOptimizer(sharding=none)
     return None
+
+
+# Exclusions that are not seen, so that an order is claimed where there is none.
+
+
+def raise_in_a_loop(model: nn.Module, names):
+    for name in names:
+        if name == "plain":
+            torch.optim.AdamW(model.parameters())  # known-false: BuildOptimizer(sharding=later)
+            raise SystemExit
+    fully_shard(model)  # event: Shard
 
 
 def truth_and_none(model: nn.Module, mesh=None):
@@ -366,6 +370,64 @@ def two_ranges(model: nn.Module, args):
     if args.shards < 2:
         return torch.optim.AdamW(model.parameters())  # known-false: BuildOptimizer(sharding=earlier)
     return None
+
+
+def false_and_truth(model: nn.Module, args):
+    if args.fsdp is False:
+        torch.optim.AdamW(model.parameters())  # known-false: BuildOptimizer(sharding=later)
+    if args.fsdp:
+        fully_shard(model)  # event: Shard
+
+
+def literal_and_none(model: nn.Module, args):
+    if args.strategy is None:
+        torch.optim.AdamW(model.parameters())  # known-false: BuildOptimizer(sharding=later)
+    if args.strategy == "fsdp":
+        fully_shard(model)  # event: Shard
+
+
+def literal_and_no_text(model: nn.Module, args):
+    if not args.strategy:
+        torch.optim.AdamW(model.parameters())  # known-false: BuildOptimizer(sharding=later)
+    if args.strategy == "fsdp":
+        fully_shard(model)  # event: Shard
+
+
+def literal_and_its_beginning(model: nn.Module, args):
+    if not args.strategy.startswith("fsdp"):
+        torch.optim.AdamW(model.parameters())  # known-false: BuildOptimizer(sharding=later)
+    if args.strategy == "fsdp":
+        fully_shard(model)  # event: Shard
+
+
+def number_and_truth(model: nn.Module, args):
+    if not args.shards:
+        torch.optim.AdamW(model.parameters())  # known-false: BuildOptimizer(sharding=later)
+    if args.shards > 1:
+        fully_shard(model)  # event: Shard
+
+
+def item_of_a_dict_and_get(model: nn.Module, config):
+    if not config.get("fsdp", False):
+        torch.optim.AdamW(model.parameters())  # known-false: BuildOptimizer(sharding=later)
+    if config["fsdp"]:
+        fully_shard(model)  # event: Shard
+
+
+def exit_of_the_process(model: nn.Module, args):
+    if args.plain:
+        torch.optim.AdamW(model.parameters())  # known-false: BuildOptimizer(sharding=later)
+        sys.exit(0)
+    fully_shard(model)  # event: Shard
+
+
+def break_and_else(model: nn.Module, names):
+    for name in names:
+        if name == "plain":
+            torch.optim.AdamW(model.parameters())  # known-false: BuildOptimizer(sharding=later)
+            break
+    else:
+        fully_shard(model)  # event: Shard
 
 
 # Tests that look alike and do not exclude each other.
