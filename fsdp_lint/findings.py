@@ -24,7 +24,8 @@ class Applicability(enum.Enum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Place:
-    """A span of a file. `path` is absolute; rows and columns count from 1, columns in characters, the end is exclusive."""
+    """A span of a file. `path` is absolute; rows and columns count from 1, columns in characters; the end is
+    exclusive."""
 
     path: str
     row: int

@@ -9,18 +9,20 @@
 
 ## Why it is wrong
 
-FSDP gathers the parameters of a unit in hooks around its forward. Without them the layer meets its own shard. Measured
-on torch 2.13.0: "aten.embedding.default got mixed torch.Tensor and DTensor" (FSDP2), "weight must be 2-D" (FSDP1).
+FSDP gathers the parameters of a unit in hooks around its forward. Without them the layer meets its own shard.
+Measured on torch 2.13.0: "aten.embedding.default got mixed torch.Tensor and DTensor" (FSDP2), "weight must be 2-D"
+(FSDP1).
 
 ## How to mend it
 
-Call the module itself, `model(x)`. For another method say `register_fsdp_forward_method(model, "generate")` once after
-sharding; with FSDP1 use `FSDP.summon_full_params(model)` around it.
+Call the module itself, `model(x)`. For another method say `register_fsdp_forward_method(model, "generate")` once
+after sharding; with FSDP1 use `FSDP.summon_full_params(model)` around it.
 
 ## When to leave it
 
-Between the root's forward and the backward the root's own parameters are gathered, so a call of `model.lm_head(h)` after
-`h = model(x)` works, and the rule is silent there. It is silent, too, inside `unshard()` and `summon_full_params`.
+Between the root's forward and the backward the root's own parameters are gathered, so a call of `model.lm_head(h)`
+after `h = model(x)` works, and the rule is silent there. It is silent, too, inside `unshard()` and
+`summon_full_params`.
 
 ## References
 

@@ -2,17 +2,17 @@
 
 ## What it finds
 
-Under a test of the rank (`rank == 0`, `is_main_process`, an early return of the other ranks, a `rank_zero_only` function):
-a call that all ranks must make together. These are the collectives of torch.distributed, `full_tensor()`,
-`get_model_state_dict` and its like, `torch.distributed.checkpoint.save` and `load`, `clip_grad_norm_`, forward, backward
-and optimizer step of a sharded model, `fully_shard` itself, and FSDP1's `state_dict()` and `summon_full_params`. Helper
-functions are followed.
+Under a test of the rank (`rank == 0`, `is_main_process`, an early return of the other ranks, a `rank_zero_only`
+function): a call that all ranks must make together. These are the collectives of torch.distributed, `full_tensor()`,
+`get_model_state_dict` and its like, `torch.distributed.checkpoint.save` and `load`, `clip_grad_norm_`, forward,
+backward and optimizer step of a sharded model, `fully_shard` itself, and FSDP1's `state_dict()` and
+`summon_full_params`. Helper functions are followed.
 
 ## Why it is wrong
 
 The other ranks never come, and the call waits: measured with gloo until the timeout, with NCCL until the watchdog (10
-minutes by default). Worse, if the other ranks go on to the next collective, NCCL pairs the two, and **`full_tensor()` under
-`rank == 0` returns a wrong tensor first** and hangs later.
+minutes by default). Worse, if the other ranks go on to the next collective, NCCL pairs the two, and **`full_tensor()`
+under `rank == 0` returns a wrong tensor first** and hangs later.
 
 ## How to mend it
 
@@ -20,9 +20,9 @@ Make the call on all ranks, in front of the test, and keep only the writing of t
 
 ## When to leave it
 
-Where the ranks that the test leaves out make the same call elsewhere (both branches broadcast, a barrier on each side),
-where the call has a process group of its own, or where the state dict is FSDP2's `state_dict()`, which asks nobody. The
-rule sees these.
+Where the ranks that the test leaves out make the same call elsewhere (both branches broadcast, a barrier on each
+side), where the call has a process group of its own, or where the state dict is FSDP2's `state_dict()`, which asks
+nobody. The rule sees these.
 
 ## References
 

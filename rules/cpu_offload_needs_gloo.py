@@ -7,8 +7,8 @@ alone (or with a `device_id` and no backend), and that clips gradients or gather
 
 ## Why it is wrong
 
-Offloaded gradients live on the CPU, and NCCL cannot reduce their norm: the first `clip_grad_norm_` raises "No backend type
-associated with device type cpu" (torch 2.4 to 2.13; six public reports).
+Offloaded gradients live on the CPU, and NCCL cannot reduce their norm: the first `clip_grad_norm_` raises "No backend
+type associated with device type cpu" (torch 2.4 to 2.13; six public reports).
 
 ## How to mend it
 

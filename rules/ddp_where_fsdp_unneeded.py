@@ -3,15 +3,15 @@
 ## What it finds
 
 A sharded model whose number of parameters can be computed from the code alone (literal layer sizes, ranges,
-comprehensions, configuration classes with literal defaults), and whose whole training state takes at most a quarter of
-one GPU's memory (setting `gpu-memory`, 80 GiB unless you say otherwise).
+comprehensions, configuration classes with literal defaults), and whose whole training state takes at most a quarter
+of one GPU's memory (setting `gpu-memory`, 80 GiB unless you say otherwise).
 
 ## Why it is wrong
 
 It is not wrong, and the rule only advises. With AdamW in fp32 every parameter needs 16 bytes: 4 for itself, 4 for its
-gradient, 8 for the optimizer's two moments. DDP keeps all of that on every GPU, FSDP a share of it, at the price of about
-1.5 times DDP's traffic (measured: 1.46 times with the defaults, 1.00 with `reshard_after_forward=False`). Activations are
-not sharded by either.
+gradient, 8 for the optimizer's two moments. DDP keeps all of that on every GPU, FSDP a share of it, at the price of
+about 1.5 times DDP's traffic (measured: 1.46 times with the defaults, 1.00 with `reshard_after_forward=False`).
+Activations are not sharded by either.
 
 ## How to mend it
 
@@ -19,8 +19,8 @@ Use `DistributedDataParallel`, or keep FSDP with `reshard_after_forward=False`.
 
 ## When to leave it
 
-Where activations fill the memory, where the code is a small version of a larger run, or where one code path is to serve
-all sizes.
+Where activations fill the memory, where the code is a small version of a larger run, or where one code path is to
+serve all sizes.
 
 ## References
 

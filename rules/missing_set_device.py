@@ -2,13 +2,13 @@
 
 ## What it finds
 
-In a program that starts a process group and shards a model: `.cuda()`, `.to("cuda")` or `device="cuda"` without an index,
-before anything has told this rank which GPU is its own.
+In a program that starts a process group and shards a model: `.cuda()`, `.to("cuda")` or `device="cuda"` without an
+index, before anything has told this rank which GPU is its own.
 
 ## Why it is wrong
 
-Without a choice every rank uses GPU 0: its memory holds one copy a rank, and NCCL refuses ("Duplicate GPU detected") or
-hangs.
+Without a choice every rank uses GPU 0: its memory holds one copy a rank, and NCCL refuses ("Duplicate GPU detected")
+or hangs.
 
 ## How to mend it
 
@@ -17,8 +17,8 @@ Call `torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))` first, before the pr
 ## When to leave it
 
 Where a launcher shows each process one GPU only (`CUDA_VISIBLE_DEVICES`). `init_process_group(device_id=...)` and
-`init_device_mesh("cuda", ...)` choose the device, too, and Accelerate, Fabric and Lightning do it for you; the rule knows
-these.
+`init_device_mesh("cuda", ...)` choose the device, too, and Accelerate, Fabric and Lightning do it for you; the rule
+knows these.
 
 ## References
 

@@ -7,8 +7,8 @@ path has the same names.
 
 ## Why it is wrong
 
-`torch.distributed.fsdp` has `fully_shard` since torch 2.6, `torch.distributed.tensor` has DTensor since 2.5. The old paths
-still work on 2.13.0, without a warning (measured); being private they may go with any release, as
+`torch.distributed.fsdp` has `fully_shard` since torch 2.6, `torch.distributed.tensor` has DTensor since 2.5. The old
+paths still work on 2.13.0, without a warning (measured); being private they may go with any release, as
 `torch.distributed._composable.fully_shard` did.
 
 ## How to mend it
@@ -17,8 +17,9 @@ Import from `torch.distributed.fsdp`, and DTensor from `torch.distributed.tensor
 
 ## When to leave it
 
-Where the project supports torch below 2.6; imports under `try`, `if` or a version test are not reported, nor are projects
-whose torch setting ends before 2.6. Where older releases are allowed besides newer ones, the fix is no longer safe.
+Where the project supports torch below 2.6; imports under `try`, `if` or a version test are not reported, nor are
+projects whose torch setting ends before 2.6. Where older releases are allowed besides newer ones, the fix is no
+longer safe.
 
 ## References
 

@@ -4,17 +4,17 @@
 
 An optimizer built from the parameters of a model, or of a part of it, before the last `fully_shard(...)` or
 `FullyShardedDataParallel(...)` call on that model. The parameters may have been put into a list or into parameter
-groups first; what counts is when they were taken. Functions, methods and other files of the project are
-followed.
+groups first; what counts is when they were taken. Functions, methods and other files of the project are followed.
 
 ## Why it is wrong
 
 `fully_shard` replaces the parameters of the module by sharded ones. The optimizer keeps the old ones, and no gradient
-ever reaches them: **the model does not train, and nothing says so**. Measured with torch 2.7.1 to 2.13.0 on the CPU and
-2.11 with NCCL: after any number of steps with AdamW (plain, foreach, fused) or SGD, 0 of 52 parameters had changed, the
-optimizer held no state, and `optimizer.zero_grad()` no longer cleared the model's gradients, so that their norm grew
-from step to step. The full, unsharded parameters stay in memory besides: 4 + 8/R bytes a parameter instead of 16/R with
-R ranks. An optimizer built between the sharding of the blocks and that of the root trains the blocks only.
+ever reaches them: **the model does not train, and nothing says so**. Measured with torch 2.7.1 to 2.13.0 on the CPU
+and 2.11 with NCCL: after any number of steps with AdamW (plain, foreach, fused) or SGD, 0 of 52 parameters had
+changed, the optimizer held no state, and `optimizer.zero_grad()` no longer cleared the model's gradients, so that
+their norm grew from step to step. The full, unsharded parameters stay in memory besides: 4 + 8/R bytes a parameter
+instead of 16/R with R ranks. An optimizer built between the sharding of the blocks and that of the root trains the
+blocks only.
 
 FSDP1 does the same with `use_orig_params=False`, its default. With `use_orig_params=True` it keeps the parameter
 objects, and the order does not matter.
@@ -27,8 +27,8 @@ the optimizer follow it.
 ## When to leave it
 
 Where a library gives the optimizer the new parameters: `accelerator.prepare(model, optimizer)` and
-`fabric.setup(model, optimizer)` do. The rule is silent when the optimizer is handed to code that it cannot see, when its
-groups are filled again, or when a later optimizer takes its place.
+`fabric.setup(model, optimizer)` do. The rule is silent when the optimizer is handed to code that it cannot see, when
+its groups are filled again, or when a later optimizer takes its place.
 
 ## References
 

@@ -2,16 +2,17 @@
 
 ## What it finds
 
-`fully_shard` on parts of a model that is then trained, without a `fully_shard(model)` on the model itself in any place
-that the program passes.
+`fully_shard` on parts of a model that is then trained, without a `fully_shard(model)` on the model itself in any
+place that the program passes.
 
 ## Why it is wrong
 
-What lies outside the blocks (embedding, final norm, head) stays plain: its gradients are never reduced, and **the ranks
-drift apart without a word**. Measured on torch 2.13.0 (two gloo ranks) and 2.11 (NCCL): the head's checksum was 506.61 on
-one rank and 508.57 on the other after three steps. Each block becomes a root of its own besides, and roots are not
-resharded after the forward: all their parameters stay whole between forward and backward. Where an optimizer or
-`clip_grad_norm_` uses its foreach form, the default on CUDA, it raises "got mixed torch.Tensor and DTensor" instead.
+What lies outside the blocks (embedding, final norm, head) stays plain: its gradients are never reduced, and **the
+ranks drift apart without a word**. Measured on torch 2.13.0 (two gloo ranks) and 2.11 (NCCL): the head's checksum was
+506.61 on one rank and 508.57 on the other after three steps. Each block becomes a root of its own besides, and roots
+are not resharded after the forward: all their parameters stay whole between forward and backward. Where an optimizer
+or `clip_grad_norm_` uses its foreach form, the default on CUDA, it raises "got mixed torch.Tensor and DTensor"
+instead.
 
 ## How to mend it
 
@@ -101,7 +102,7 @@ def _fix(last: Shard, model: Value, inner: list[Shard]) -> Fix | None:
     """`fully_shard(model, same keywords)` behind the loop or the last of the calls."""
     if inner[-1].stack != last.stack or any(shard.stack != last.stack for shard in inner):
         return None
-    steps = [one for one in last.module.line()].index(model) if model in last.module.line() else 0
+    steps = list(last.module.line()).index(model) if model in last.module.line() else 0
     written = outer_call(inner[-1].site if inner[-1] is not last else last.site, steps) if steps else None
     if written is None:
         return None

@@ -2,15 +2,15 @@
 
 ## What it finds
 
-A sharding call on the root of a model as the only one, where the model is known to hold a list of blocks; with FSDP1 also
-where no wrap policy is passed, among them a policy that was built and forgotten.
+A sharding call on the root of a model as the only one, where the model is known to hold a list of blocks; with FSDP1
+also where no wrap policy is passed, among them a policy that was built and forgotten.
 
 ## Why it is wrong
 
-One unit means one all-gather of the whole model before the forward: all parameters are whole at once, so that the peak
-saves nothing, and no communication overlaps with computing. Numbers and results are right, and what is held between steps
-is as small as with units per block: only the peak shows it. Measured on two H200 with NCCL, 937 million parameters, AdamW:
-peak 14.5 GiB with one unit, 8.9 GiB with one unit a block.
+One unit means one all-gather of the whole model before the forward: all parameters are whole at once, so that the
+peak saves nothing, and no communication overlaps with computing. Numbers and results are right, and what is held
+between steps is as small as with units per block: only the peak shows it. Measured on two H200 with NCCL, 937 million
+parameters, AdamW: peak 14.5 GiB with one unit, 8.9 GiB with one unit a block.
 
 ## How to mend it
 
@@ -62,7 +62,7 @@ def check(trace: Trace) -> Iterator[Finding]:
                 continue
             yield Finding(
                 at=shard,
-                message=f"`{name}` is wrapped without a policy: all of it is one FSDP unit, whole on every rank at once",
+                message=f"`{name}` is wrapped without a policy: all of it is one FSDP unit, whole on each rank at once",
             )
         elif lists and is_trained(trace, shard.module, shard):
             path, blocks = lists[0]
@@ -70,8 +70,8 @@ def check(trace: Trace) -> Iterator[Finding]:
             how_many = _how_many(blocks)
             yield Finding(
                 at=shard,
-                message=f"`{name}` is one FSDP unit, whole on every rank at once: {how_many} of {where} are not sharded "
-                "one by one",
+                message=f"`{name}` is one FSDP unit, whole on every rank at once: {how_many} of {where} are not "
+                "sharded one by one",
             )
 
 

@@ -2,8 +2,8 @@
 
 ## What it finds
 
-- `fully_shard` in a loop over `modules()` or `named_modules()` without a filter, or with one that lets linear and norm
-  layers through;
+- `fully_shard` in a loop over `modules()` or `named_modules()` without a filter, or with one that lets linear layers
+  through (norms alone may be units for the sake of their own dtype);
 - a loop over the layers inside a block;
 - `model.apply(fully_shard)`;
 - FSDP1 with a policy that wraps `nn.Linear` or a norm, or `size_based_auto_wrap_policy` with `min_num_params` below
@@ -13,8 +13,8 @@
 
 A unit costs one all-gather in the forward, one in the backward, and one reduce-scatter. The bytes stay the same, but
 there are many more collectives, and small ones are slow. Measured: 873 collectives a step instead of 98 for a
-Llama-shaped model of 32 layers, 2,169 instead of 242 for 80 layers (a group of 64 ranks); on two H200 with NCCL a step of
-a model of 937 million parameters took 1.8 times as long. Memory and losses do not change.
+Llama-shaped model of 32 layers, 2,169 instead of 242 for 80 layers (a group of 64 ranks); on two H200 with NCCL a
+step of a model of 937 million parameters took 1.8 times as long. Memory and losses do not change.
 
 ## How to mend it
 

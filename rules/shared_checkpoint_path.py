@@ -3,24 +3,24 @@
 ## What it finds
 
 `torch.save`, safetensors' `save_file` or `pickle.dump` that every rank reaches, with a path that holds no rank, of
-something that differs from rank to rank: optimizer state of a sharded model, local shards, copies of sharded parameters,
-or a gathered state dict that is empty on all ranks but one.
+something that differs from rank to rank: optimizer state of a sharded model, local shards, copies of sharded
+parameters, or a gathered state dict that is empty on all ranks but one.
 
 ## Why it is wrong
 
-The ranks overwrite each other, and the last one wins. Measured on torch 2.13.0: the file is whole, a strict load of it
-passes on every rank, and the weights are wrong; every rank then holds the same shard. With
+The ranks overwrite each other, and the last one wins. Measured on torch 2.13.0: the file is whole, a strict load of
+it passes on every rank, and the weights are wrong; every rank then holds the same shard. With
 `StateDictOptions(full_state_dict=True, cpu_offload=True)` the ranks other than 0 hold an empty dict, and write that.
 
 ## How to mend it
 
-Gather on all ranks and let rank 0 alone write. Or put the rank into the name and load with the same number of ranks, or
-use `torch.distributed.checkpoint.save`.
+Gather on all ranks and let rank 0 alone write. Or put the rank into the name and load with the same number of ranks,
+or use `torch.distributed.checkpoint.save`.
 
 ## When to leave it
 
-Where the path is a different one on each rank for a reason that the code does not show, such as local disks.
-The raw state dict of an FSDP2 model is torch-save-sharded-state's business, whoever writes it.
+Where the path is a different one on each rank for a reason that the code does not show, such as local disks. The raw
+state dict of an FSDP2 model is torch-save-sharded-state's business, whoever writes it.
 
 ## References
 

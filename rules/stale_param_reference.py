@@ -9,8 +9,8 @@ hooked or read by value afterwards.
 ## Why it is wrong
 
 Sharding replaces the parameters of the module. Whoever holds the old ones holds tensors that no forward pass uses and
-no gradient reaches. Measured on torch 2.13.0: `clip_grad_norm_` over such a list returns 0.0 and clips nothing (the true
-norm was 0.95), a moving average follows dead weights, and the whole unsharded model is kept in memory.
+no gradient reaches. Measured on torch 2.13.0: `clip_grad_norm_` over such a list returns 0.0 and clips nothing (the
+true norm was 0.95), a moving average follows dead weights, and the whole unsharded model is kept in memory.
 
 ## How to mend it
 
@@ -18,8 +18,8 @@ Take the parameters anew from the sharded model, after the last sharding call.
 
 ## When to leave it
 
-Names, shapes and counts do not change, so a list that serves only for these is right, and so is `requires_grad` that is
-set before sharding. An optimizer built from such a list is optimizer-before-shard's business.
+Names, shapes and counts do not change, so a list that serves only for these is right, and so is `requires_grad` that
+is set before sharding. An optimizer built from such a list is optimizer-before-shard's business.
 
 ## References
 

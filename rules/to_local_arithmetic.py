@@ -2,24 +2,24 @@
 
 ## What it finds
 
-A sum, norm, mean, maximum or comparison of `to_local()` of a parameter or gradient of a model sharded with `fully_shard`,
-the result of which no collective brings together.
+A sum, norm, mean, maximum or comparison of `to_local()` of a parameter or gradient of a model sharded with
+`fully_shard`, the result of which no collective brings together.
 
 ## Why it is wrong
 
-`to_local()` gives this rank's rows. Measured on two ranks: an L2 penalty of 52.5 and 53.7 where the true one is 101.2; a
-parameter scaled by its local norm ends with norm 1.414 instead of 1; a mean has the wrong sign on one rank; clipping by a
-local norm scales the gradients of the ranks by different factors. No error is raised.
+`to_local()` gives this rank's rows. Measured on two ranks: an L2 penalty of 52.5 and 53.7 where the true one is
+101.2; a parameter scaled by its local norm ends with norm 1.414 instead of 1; a mean has the wrong sign on one rank;
+clipping by a local norm scales the gradients of the ranks by different factors. No error is raised.
 
 ## How to mend it
 
-Reduce the DTensor itself and call `.full_tensor()` on the result, on all ranks. Or `all_reduce` the local sum over the
-group of the shards.
+Reduce the DTensor itself and call `.full_tensor()` on the result, on all ranks. Or `all_reduce` the local sum over
+the group of the shards.
 
 ## When to leave it
 
-Elementwise use of the shard is right: in-place updates under `no_grad`, moving averages, noise, quantisation. Shapes and
-counts of the shard are right, too, and so is a value that is meant to be this rank's own.
+Elementwise use of the shard is right: in-place updates under `no_grad`, moving averages, noise, quantisation. Shapes
+and counts of the shard are right, too, and so is a value that is meant to be this rank's own.
 
 ## References
 

@@ -3,16 +3,17 @@
 ## What it finds
 
 `model.state_dict()` (or `get_model_state_dict` without `full_state_dict=True`) of a model sharded with `fully_shard`,
-or values out of it, that reach `torch.save`, safetensors' `save_file` or `pickle.dump`; and parameters of such a model
-(a moving average of them, for instance) that only some ranks save.
+or values out of it, that reach `torch.save`, safetensors' `save_file` or `pickle.dump`; and parameters of such a
+model (a moving average of them, for instance) that only some ranks save.
 
 ## Why it is wrong
 
-The entries are DTensors, and writing them writes this rank's shard. With a path per rank that gives R incomplete files
-(measured: 454,421 bytes each where the whole model has 879,187); under `rank == 0` or with one path for all it gives one
-file with one rank's part. Reading it back on every rank loads with no error, also with `weights_only=True`: **every rank
-gets rank 0's shard, 50.27 % of the elements are right, and training goes on** (torch 2.7.1 to 2.13.0, two ranks). Reading
-it in one process fails ("torch.distributed.tensor must be imported"), or gives tensors that cannot be made whole.
+The entries are DTensors, and writing them writes this rank's shard. With a path per rank that gives R incomplete
+files (measured: 454,421 bytes each where the whole model has 879,187); under `rank == 0` or with one path for all it
+gives one file with one rank's part. Reading it back on every rank loads with no error, also with `weights_only=True`:
+**every rank gets rank 0's shard, 50.27 % of the elements are right, and training goes on** (torch 2.7.1 to 2.13.0,
+two ranks). Reading it in one process fails ("torch.distributed.tensor must be imported"), or gives tensors that
+cannot be made whole.
 
 ## How to mend it
 
@@ -22,8 +23,8 @@ number of ranks.
 
 ## When to leave it
 
-A file a rank, with the rank in its name, that the same number of ranks reads again is legal, and not reported. So is a
-state dict taken before sharding, and one whose entries went through `full_tensor()`.
+A file a rank, with the rank in its name, that the same number of ranks reads again is legal, and not reported. So is
+a state dict taken before sharding, and one whose entries went through `full_tensor()`.
 
 ## References
 

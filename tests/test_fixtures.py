@@ -66,9 +66,7 @@ def test_findings_are_where_the_program_says(path: Path) -> None:
     assert found == marks(path, "expect") + marks(path, "known-false")
 
 
-@pytest.mark.parametrize(
-    "path", [path for path in programs() if marks(path, "expect-because")], ids=name_of
-)
+@pytest.mark.parametrize("path", [path for path in programs() if marks(path, "expect-because")], ids=name_of)
 def test_findings_bring_the_witnesses_that_the_program_names(path: Path) -> None:
     places = {
         (Path(related.place.path).name, related.place.row, finding.name)

@@ -141,7 +141,7 @@ class Project:
             yield parent
 
     def find(self, importer: Path, module: str, level: int) -> Path | None:
-        """The file (or, for a namespace package, the folder) that `module` means in `importer`; None outside the project."""
+        """The file (or, for a namespace package, the folder) that `module` means in `importer`; None outside."""
         key = (importer.parent, module, level)
         if key not in self._found:
             self._found[key] = self._find(importer, module, level)

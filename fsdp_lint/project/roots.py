@@ -185,15 +185,14 @@ class _Heat:
         return index is not None and any(self.stands_for_hot(index, name) for name in names)
 
     def begins(self, index: FileIndex) -> bool:
-        """True when running the top level of a file reaches FSDP: it has a main part that does, or it calls what does."""
+        """True when running the top level of a file reaches FSDP: by its main part, or by what it calls."""
         if index.has_main:
             attributes = index.body_attributes & (self.words | self.functions)
             return self.reaches(index.path, index.body_mentions, attributes)
         called = {call.name for call in index.calls if not call.function}
+        heads = {name.partition(".")[0] for name in called}
         tails = {name.rpartition(".")[2] for name in called if "." in name}
-        return self.reaches(
-            index.path, {name.partition(".")[0] for name in called}, tails & (self.words | self.functions)
-        )
+        return self.reaches(index.path, heads, tails & (self.words | self.functions))
 
     def stands_for_hot(self, index: FileIndex, name: str) -> bool:
         """True when a name of a file stands for something that reaches FSDP."""

@@ -255,7 +255,7 @@ class Conditions(Calls):
         if isinstance(right, Const) and right.value is None:
             if isinstance(left, Const):
                 return left.value is None
-            if isinstance(left, SOLID + (Sequence, Mapping)):
+            if isinstance(left, (*SOLID, Sequence, Mapping)):
                 return False
             return self.opaque(("none", left.number), "other", left)
         if left is right:

@@ -299,11 +299,6 @@ def _in_container(module: Module) -> bool:
     return isinstance(owner, Module) and owner.library is not None and last_name(owner.library) in CONTAINERS
 
 
-def unit_count(trace: Trace, model: Value) -> int:
-    """How many sharding calls touch the model, different places counted once."""
-    return len({s.site for s in trace.shards(model)})
-
-
 def has_each(trace: Trace, model: Value) -> bool:
     """True when every module of the model is sharded by `apply`."""
     return any(touches(each.module, model) for each in trace.every(ShardEach))

@@ -49,8 +49,8 @@ class Leave:
 class Trace:
     """The events of one run from one root, in order.
 
-    `torch` is the range of torch releases that the project allows (None: the newest); `gpu_memory` is in GiB. `given` are
-    the numbers of values that came from outside the run (parameters of a function that nobody calls).
+    `torch` is the range of torch releases that the project allows (None: the newest); `gpu_memory` is in GiB. `given`
+    are the numbers of values that came from outside the run (parameters of a function that nobody calls).
     """
 
     events: list[Event] = field(default_factory=list)
@@ -98,7 +98,7 @@ class Trace:
         return None
 
     def sharded(self, module: Value, at: Event, generation: int | None = None) -> Shard | None:
-        """The sharding call by which parameters of `module` are sharded when `at` happens: on it, around it or in it."""
+        """The sharding call by which parameters of `module` are sharded when `at` happens: on, around or in it."""
         for event in self.every(Shard):
             if generation is not None and event.generation != generation:
                 continue
@@ -155,7 +155,7 @@ class Trace:
         )
 
     def calls_unknown_setup(self, until: int) -> bool:
-        """True when code that is not known, and that may have set up the process, ran before the event of that number."""
+        """True when unknown code, which may have set up the process, ran before the event of that number."""
         return any(
             event.order < until and any(word in event.to.lower() for word in ("setup", "init", "accelerat", "fabric"))
             for event in self.every(Handed)
@@ -166,12 +166,6 @@ class Trace:
         return any(
             touches(event.module, module) and not exclusive(event.guards, at.guards) for event in self.every(Replicate)
         )
-
-    def uses(self, module: Value) -> Iterator[Event]:
-        """Forward and backward passes of `module` itself."""
-        for event in self.every(Forward):
-            if related(event.module, module):
-                yield event
 
     def in_test(self, event: Event) -> bool:
         """True for what happens in the project's tests, or is started there: sizes and values there mean nothing."""

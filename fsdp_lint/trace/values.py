@@ -263,10 +263,10 @@ class Params(Value):
 class Tensor(Value):
     """A tensor that comes from parameters, gradients or a state dict.
 
-    `source` is the Params or StateDict; `form` one of "parameter", "gradient", "shard" (a DTensor computed elementwise),
-    "partial" (a reduction of a DTensor), "norm" (what clip_grad_norm_ returns), "local" (to_local()), "local-reduced",
-    "full", "copy" (a value that no longer follows the parameter), "number" (read by item()). `inputs` are the tensors
-    that it was computed from.
+    `source` is the Params or StateDict. `inputs` are the tensors that it was computed from. `form` is one of: "parameter",
+    "gradient", "entry" (of a state dict), "shard" (a DTensor computed elementwise), "partial" and "partial-norm" (a
+    reduction of a DTensor), "norm" (what clip_grad_norm_ returns), "local" (to_local()), "local-reduced", "full", "copy"
+    (a value that no longer follows the parameter), "number" (read by item()), "weight" (an nn.Parameter as it is made).
     """
 
     source: Value | None = None

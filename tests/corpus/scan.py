@@ -62,7 +62,10 @@ def main() -> int:
                 print(f"{name}: {error}", file=sys.stderr)
             seen = report.coverage
             total = Coverage(
-                total.files + seen.files, total.read + seen.read, total.sites + seen.sites, total.followed + seen.followed
+                total.files + seen.files,
+                total.read + seen.read,
+                total.sites + seen.sites,
+                total.followed + seen.followed,
             )
             for finding in report.findings:
                 path = Path(finding.place.path).relative_to(args.dest.resolve() / name).as_posix()

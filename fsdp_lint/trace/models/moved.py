@@ -50,7 +50,7 @@ MOVED: dict[str, tuple[str, frozenset[str]]] = {
 
 
 def new_home(module: str, names: tuple[str, ...]) -> str | None:
-    """The public module that has all of these names; None where the path is not an old one or a name has no new home."""
+    """The public module that has all of these names; None where the path is not old or a name has no new home."""
     home = MOVED.get(module)
     if home is None or not names or not set(names) <= home[1]:
         return None

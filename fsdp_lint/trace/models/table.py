@@ -261,7 +261,7 @@ def optimizer_of_groups(value: Value) -> Optimizer | None:
 
 def call_library(run: Machine, dotted: str, call: Call) -> Value:
     """A call to a library function or class without a model of its own."""
-    head, _, last = dotted.rpartition(".")
+    last = dotted.rpartition(".")[2]
     if environment.rank_zero_name(last):
         return run.rank_test(environment.rank_zero_name(last) or "world")
     if last in ("get_rank", "global_rank", "get_global_rank"):
@@ -270,7 +270,7 @@ def call_library(run: Machine, dotted: str, call: Call) -> Value:
         return environment.local_rank(run, call)
     if last in ("get_world_size", "world_size"):
         return environment.world_size(run, call)
-    if dotted.startswith("torch.optim.lr_scheduler.") or dotted.startswith("torch.optim.swa_utils."):
+    if dotted.startswith(("torch.optim.lr_scheduler.", "torch.optim.swa_utils.")):
         return Object(cls=dotted, args=tuple(call.args), kwargs=dict(call.kwargs))
     if dotted.startswith("torch.optim.") or optim.is_optimizer_name(last):
         built = _optimizer(run, last, call)
