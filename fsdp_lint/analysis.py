@@ -91,12 +91,17 @@ class Analysis:
         parsed = self.project.lines_parsed
         before = run.budget
         run.hot = frozenset(self._plan.hot)
-        if root.kind == "script":
-            run.run_file(root.path)
-        elif root.kind == "function":
-            run.run_function(root.path, root.name)
-        else:
-            run.run_class(root.path, root.name, list(root.methods))
+        try:
+            if root.kind == "script":
+                run.run_file(root.path)
+            elif root.kind == "function":
+                run.run_function(root.path, root.name)
+            else:
+                run.run_class(root.path, root.name, list(root.methods))
+        except Exception as error:  # One file that the machine stumbles over must not end the whole run.
+            trace.finished = False
+            what = f"{type(error).__name__}: {error}".splitlines()[0]
+            self.project.errors[root.path] = f"was not followed to its end, please report it: {what}"
         self._left -= before - run.budget + int((self.project.lines_parsed - parsed) * STATEMENTS_PER_LINE)
         self._entered |= run.entered
         if not trace.finished:

@@ -115,6 +115,10 @@ class Expressions(Conditions):
         """A module or parameter becomes part of `owner`; the statement part of the machine gives it."""
         raise NotImplementedError
 
+    def leave(self) -> None:
+        """The body that is being run is left here; the statement part of the machine gives it."""
+        raise NotImplementedError
+
     # leaves -----------------------------------------------------------------------------------------------------
 
     def name(self, name: str) -> Value:

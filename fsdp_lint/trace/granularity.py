@@ -59,7 +59,7 @@ def leaf_reason(trace: Trace, shard: Shard) -> str:
         about = [
             g
             for g in shard.guards
-            if g not in tests and _speaks_of(g, module) and g.key[0] not in ("has name", "is", "same")
+            if g not in tests and _speaks_of(g, module) and not _only_the_root(g, module)
         ]
         if about:
             return ""
@@ -70,6 +70,10 @@ def leaf_reason(trace: Trace, shard: Shard) -> str:
     if inside is not None and _leaf_of_loop(module) and shard.loops and not _filters(shard, module):
         return f"every layer inside a block of `{called(inside)}` becomes an FSDP unit"
     return ""
+
+
+def _only_the_root(guard: Literal, module: Module) -> bool:
+    return guard.key[0] == "has name" or (guard.key[0] == "is" and module.number in guard.key)
 
 
 def _filtered(tests: list[Literal], owner: Value) -> str:

@@ -407,13 +407,14 @@ class Interpreter(Expressions):
         self.loops.append(-number if exact else number)
         for begin in begins:
             depth = len(self.guards)
-            results = len(self.frame.results)
+            leaves = len(self.trace.leaves)
             begin()
             self.run_body(body)
             del self.guards[depth:]
             self.frame.dead = False
-            for _, guards in self.frame.results[results:]:
-                more = tuple(guard for guard in guards if guard not in self.guards)
+            here = tuple(self.stack)
+            for leave in [leave for leave in self.trace.leaves[leaves:] if leave.stack == here]:
+                more = tuple(guard for guard in leave.guards if guard not in self.guards)
                 if more:
                     self.assume(self.not_all(more))
         self.loops.pop()
@@ -530,7 +531,7 @@ class Interpreter(Expressions):
         """An unknown argument of a root."""
         value = Unknown(name=name)
         scope = table.rank_scope(name)
-        if scope is not None:
+        if scope is not None and not _is_size(param.default):
             return scope
         self.trace.given.add(value.number)
         return value
@@ -588,6 +589,11 @@ class Interpreter(Expressions):
             run()
         except (OutOfBudget, RecursionError):
             self.trace.finished = False
+
+
+def _is_size(default: cst.BaseExpression | None) -> bool:
+    """True for a default that no process's number has: the rank of an adapter is 8, say."""
+    return isinstance(default, cst.Integer) and default.evaluated_value > 0
 
 
 def _import_name(node: cst.Attribute | cst.Name) -> str:

@@ -70,6 +70,10 @@ def implied(key: tuple[Any, ...], holds: bool, guards: Guards) -> bool:
     for literal in guards:
         if literal.key == key:
             return literal.holds is holds
+        if kind == "truth" and len(literal.key) > 1 and literal.key[1] == key[1]:
+            known = _truth(literal)
+            if known is not None:
+                return known is holds
         if literal.key[0] == "equals" and literal.holds and len(key) > 2 and key[1] == literal.key[1]:
             value = literal.key[2]
             if kind == "equals":
@@ -82,6 +86,18 @@ def implied(key: tuple[Any, ...], holds: bool, guards: Guards) -> bool:
                     key[2] > literal.key[2] if literal.key[0] == "greater" else key[2] < literal.key[2]
                 )
     return False
+
+
+def _truth(literal: Literal) -> bool | None:
+    """Whether a value counts as true by a test of it; None where the test does not tell."""
+    kind = literal.key[0]
+    if kind == "none":
+        return False if literal.holds else None
+    if kind == "equals" and literal.holds:
+        return bool(literal.key[2])
+    if kind == "greater" and literal.holds and literal.key[2] >= 0:
+        return True
+    return None
 
 
 @dataclass(eq=False)
@@ -263,10 +279,11 @@ class Params(Value):
 class Tensor(Value):
     """A tensor that comes from parameters, gradients or a state dict.
 
-    `source` is the Params or StateDict. `inputs` are the tensors that it was computed from. `form` is one of: "parameter",
-    "gradient", "entry" (of a state dict), "shard" (a DTensor computed elementwise), "partial" and "partial-norm" (a
-    reduction of a DTensor), "norm" (what clip_grad_norm_ returns), "local" (to_local()), "local-reduced", "full", "copy"
-    (a value that no longer follows the parameter), "number" (read by item()), "weight" (an nn.Parameter as it is made).
+    `source` is the Params or StateDict, `inputs` are the tensors that it was computed from. `form` is one of:
+    "parameter", "gradient", "entry" (of a state dict), "shard" (a DTensor computed elementwise), "partial" and
+    "partial-norm" (a reduction of a DTensor), "norm" (what clip_grad_norm_ returns), "local" (to_local()),
+    "local-reduced", "full", "copy" (a value that no longer follows the parameter), "number" (read by item()), "weight"
+    (an nn.Parameter as it is made).
     """
 
     source: Value | None = None

@@ -155,7 +155,7 @@ def any_(run: Machine, call: Call) -> Value:
     for tensor in [p for p in parts(value) if isinstance(p, Tensor)][:1]:
         read_number(run, tensor, call.site, f"{call.name}()")
         return Unknown(inputs=tuple(call.values()))
-    return run.opaque_test((call.name, value.number), "other", *call.values())
+    return run.opaque_test((f"{call.name}()", value.number), "other", *call.values())
 
 
 def getattr_(run: Machine, call: Call) -> Value:
@@ -198,6 +198,12 @@ def shown(run: Machine, call: Call) -> Value:
     """`print(...)`."""
     if call.values():
         run.hand(call, "print")
+    return NOTHING
+
+
+def leave(run: Machine, call: Call) -> Value:
+    """`sys.exit()`: nothing behind it is reached."""
+    run.leave()
     return NOTHING
 
 
@@ -405,6 +411,7 @@ FUNCTIONS = {
         text,
     ),
     **dict.fromkeys(("builtins.hasattr", "builtins.callable", "builtins.issubclass"), vars_),
+    **dict.fromkeys(("sys.exit", "builtins.exit", "builtins.quit", "os._exit"), leave),
     "builtins.print": shown,
     "functools.partial": partial,
     "copy.deepcopy": shallow_copy,
