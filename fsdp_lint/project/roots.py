@@ -237,7 +237,7 @@ def _callers(
 def _importers_of(project: Project, wanted: dict[str, set[Path]], rest: list[Path], most: int) -> dict[Path, FileIndex]:
     names = {name.encode() for name in wanted}
     homes = {path for paths in wanted.values() for path in paths}
-    stems = {stem.encode() for path in homes for stem in _stems(path)}
+    stems = {stem.encode(errors="surrogateescape") for path in homes for stem in _stems(path)}
     homes |= {init for path in homes for folder in path.parents if (init := folder / "__init__.py").exists()}
     found: dict[Path, FileIndex] = {}
     for path in rest if wanted else ():

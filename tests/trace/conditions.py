@@ -329,13 +329,13 @@ def none_and_truth(model: nn.Module, mesh=None):
     return None
 
 
-# Exclusions that are not seen, so that an order is claimed where there is none.
+# Exclusions by truth and None, and by leaving early; where they are not seen, a known-false mark says so.
 
 
 def raise_in_a_loop(model: nn.Module, names):
     for name in names:
         if name == "plain":
-            torch.optim.AdamW(model.parameters())  # known-false: BuildOptimizer(sharding=later)
+            torch.optim.AdamW(model.parameters())  # event: BuildOptimizer(sharding=none)
             raise SystemExit
     fully_shard(model)  # event: Shard
 
@@ -344,7 +344,7 @@ def truth_and_none(model: nn.Module, mesh=None):
     if mesh:
         fully_shard(model)  # event: Shard
     if mesh is None:
-        return torch.optim.AdamW(model.parameters())  # known-false: BuildOptimizer(sharding=earlier)
+        return torch.optim.AdamW(model.parameters())  # event: BuildOptimizer(sharding=none)
     return None
 
 
@@ -374,7 +374,7 @@ def two_ranges(model: nn.Module, args):
 
 def false_and_truth(model: nn.Module, args):
     if args.fsdp is False:
-        torch.optim.AdamW(model.parameters())  # known-false: BuildOptimizer(sharding=later)
+        torch.optim.AdamW(model.parameters())  # event: BuildOptimizer(sharding=none)
     if args.fsdp:
         fully_shard(model)  # event: Shard
 
@@ -388,7 +388,7 @@ def literal_and_none(model: nn.Module, args):
 
 def literal_and_no_text(model: nn.Module, args):
     if not args.strategy:
-        torch.optim.AdamW(model.parameters())  # known-false: BuildOptimizer(sharding=later)
+        torch.optim.AdamW(model.parameters())  # event: BuildOptimizer(sharding=none)
     if args.strategy == "fsdp":
         fully_shard(model)  # event: Shard
 
@@ -402,7 +402,7 @@ def literal_and_its_beginning(model: nn.Module, args):
 
 def number_and_truth(model: nn.Module, args):
     if not args.shards:
-        torch.optim.AdamW(model.parameters())  # known-false: BuildOptimizer(sharding=later)
+        torch.optim.AdamW(model.parameters())  # event: BuildOptimizer(sharding=none)
     if args.shards > 1:
         fully_shard(model)  # event: Shard
 
@@ -416,7 +416,7 @@ def item_of_a_dict_and_get(model: nn.Module, config):
 
 def exit_of_the_process(model: nn.Module, args):
     if args.plain:
-        torch.optim.AdamW(model.parameters())  # known-false: BuildOptimizer(sharding=later)
+        torch.optim.AdamW(model.parameters())  # event: BuildOptimizer(sharding=none)
         sys.exit(0)
     fully_shard(model)  # event: Shard
 

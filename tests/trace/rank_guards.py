@@ -415,7 +415,7 @@ def rank_of_an_adapter(model: nn.Module, rank: int = 8, alpha: int = 16):
     model.adapter = nn.Linear(rank, alpha)
     fully_shard(model)
     if rank > 0:
-        dist.barrier()  # known-false: Collective(ranks=others)
+        dist.barrier()  # event: Collective(ranks=all)
 
 
 class Adapter(nn.Module):
@@ -427,4 +427,4 @@ class Adapter(nn.Module):
     def shard(self):
         fully_shard(self)
         if self.rank > 0:
-            dist.barrier()  # known-false: Collective(ranks=others)
+            dist.barrier()  # event: Collective(ranks=all)
