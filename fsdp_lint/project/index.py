@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
 import warnings
 from dataclasses import dataclass, field
@@ -10,7 +11,7 @@ from pathlib import Path
 
 from fsdp_lint.source.file import Unreadable
 
-GUARDS = (ast.If, ast.Try)
+VERSION = re.compile(r"version|greater|at_?least|newer|older|torch_?\d|has_|_support", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +144,7 @@ class _Indexer:
             self.assigned(node)
         if not place and isinstance(node, ast.If):
             self.index.has_main |= any(isinstance(n, ast.Name) and n.id == "__name__" for n in ast.walk(node.test))
-        guards = isinstance(node, GUARDS)
+        guards = _is_guard(node)
         self.guarded += guards
         for name, value in ast.iter_fields(node):
             if name == "ctx" or value is None:
@@ -218,6 +219,21 @@ class _Indexer:
             self.visit(part, place, None, [])
         for statement in node.body:
             self.visit(statement, qualname, qualname, [])
+
+
+def _is_guard(node: ast.AST) -> bool:
+    """True when what stands inside is one of several ways: a `try`, an `if` with an `else`, a test of a version. A test
+    of whether something is installed at all is none."""
+    if isinstance(node, ast.Try):
+        return True
+    if not isinstance(node, ast.If):
+        return False
+    names = [
+        n.id if isinstance(n, ast.Name) else n.attr
+        for n in ast.walk(node.test)
+        if isinstance(n, ast.Name | ast.Attribute)
+    ]
+    return bool(node.orelse) or any(VERSION.search(name) for name in names)
 
 
 def _dotted(node: ast.expr) -> str:

@@ -56,11 +56,7 @@ def leaf_reason(trace: Trace, shard: Shard) -> str:
     if module.each == "modules" and module.owner is not None:
         tests = [g for g in shard.guards if g.subject is module]
         # A test of the name, or of being the root, leaves nothing out but the root.
-        about = [
-            g
-            for g in shard.guards
-            if g not in tests and _speaks_of(g, module) and not _only_the_root(g, module)
-        ]
+        about = [g for g in shard.guards if g not in tests and _speaks_of(g, module) and not _only_the_root(g, module)]
         if about:
             return ""
         if not tests:
