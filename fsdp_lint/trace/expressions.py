@@ -47,6 +47,8 @@ from fsdp_lint.trace.values import (
 )
 
 UNROLL = 16
+# Texts, lists and numbers beyond this length (characters, items, bits) are not computed.
+LONG = 2_000
 BLOCK_CONTAINERS = ("ModuleList", "Sequential", "ModuleDict")
 
 
@@ -349,6 +351,8 @@ class Expressions(Conditions):
                 return table.combine(self, tensors, len(tensors) == 1 and tensors[0] is not right)
             return table.combine(self, tensors, isinstance(op, cst.Add | cst.Subtract) and len(tensors) == 2)
         if isinstance(left, Sequence) and isinstance(right, Sequence) and isinstance(op, cst.Add):
+            if len(left.items) + len(right.items) > LONG:
+                return self.new(Sequence(items=left.items[:UNROLL], exact=False))
             return self.new(Sequence(items=left.items + right.items, exact=left.exact and right.exact))
         if isinstance(left, Sequence) and isinstance(op, cst.Multiply):
             return self.new(Sequence(items=list(left.items), exact=False, times=right))
@@ -820,6 +824,10 @@ def _last_word(node: cst.BaseExpression) -> str:
 
 
 def _arithmetic(left: Any, op: cst.BaseBinaryOp, right: Any) -> Value:
+    """The value of an operation on two literals; unknown where it would grow without end."""
+    for side in (left, right):
+        if (isinstance(side, str | bytes) and len(side) > LONG) or (isinstance(side, int) and side.bit_length() > LONG):
+            return Unknown()
     try:
         match op:
             case cst.Add():

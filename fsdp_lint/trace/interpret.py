@@ -10,7 +10,7 @@ import libcst as cst
 
 from fsdp_lint.source.file import Site
 from fsdp_lint.trace.events import RepointOptimizer, UseParameters
-from fsdp_lint.trace.expressions import UNROLL, Expressions
+from fsdp_lint.trace.expressions import LONG, UNROLL, Expressions
 from fsdp_lint.trace.models import table
 from fsdp_lint.trace.models.api import Call
 from fsdp_lint.trace.state import STATEMENTS, OutOfBudget
@@ -257,7 +257,7 @@ class Interpreter(Expressions):
                 old.items.append(value)
             else:
                 items, exact = self.items(value, self.site(node))
-                old.items.extend(items)
+                old.items.extend(items[:UNROLL] if len(old.items) > LONG else items)
                 old.exact = old.exact and exact and not self.loops
             return
         if isinstance(old, Mapping) and isinstance(op, cst.BitOrAssign):

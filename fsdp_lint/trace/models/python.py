@@ -268,7 +268,7 @@ def extend(run: Machine, call: Call) -> Value:
             owner.exact = False
         else:
             items, exact = run.items(value, call.site)
-            owner.items.extend(items)
+            owner.items.extend(items if len(owner.items) < 2_000 else items[:16])
             owner.exact = owner.exact and exact and run.loops == list(owner.loops)
     return NOTHING
 
