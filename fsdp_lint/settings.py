@@ -153,6 +153,21 @@ def _strings(value: Any) -> tuple[str, ...]:
     return tuple(value)
 
 
+def _globs(value: Any) -> tuple[str, ...]:
+    for pattern in _strings(value):
+        _checked(pattern)
+    return tuple(value)
+
+
+def _checked(pattern: str) -> str:
+    """The pattern. Raises ValueError where it is none."""
+    try:
+        _patterns(pattern)
+    except Exception:
+        raise ValueError(f"{pattern!r} is no pattern") from None
+    return pattern
+
+
 def _gib(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
         raise ValueError
@@ -172,7 +187,7 @@ def _torch(value: Any) -> str:
 def _table(value: Any) -> tuple[tuple[str, tuple[str, ...]], ...]:
     if not isinstance(value, dict):
         raise ValueError
-    return tuple((pattern, _strings(selectors)) for pattern, selectors in value.items())
+    return tuple((_checked(pattern), _strings(selectors)) for pattern, selectors in value.items())
 
 
 _LIST = ("a list of strings", _strings)
@@ -180,7 +195,7 @@ _KINDS: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
     "select": _LIST,
     "ignore": _LIST,
     "extend-select": _LIST,
-    "exclude": _LIST,
+    "exclude": ("a list of patterns as in .gitignore", _globs),
     "roots": _LIST,
     "torch": ('a version ("2.9") or a range (">=2.6,<2.10")', _torch),
     "gpu-memory": ("a number of GiB above 0", _gib),

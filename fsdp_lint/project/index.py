@@ -88,6 +88,8 @@ class FileIndex:
 
 def index_file(path: Path, text: str) -> FileIndex:
     """The index of one file's text. Raises Unreadable where it is not Python."""
+    if "\0" in text:
+        raise Unreadable("is not valid Python: it contains a NUL byte")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

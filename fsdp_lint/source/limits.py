@@ -18,7 +18,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-MAX_BYTES = 2_000_000
+MAX_BYTES = 1_000_000
 MAX_ELIFS = 250
 
 # 100 brackets, 250 links of a chain, 125 chained calls, or what adds up to as much.

@@ -59,6 +59,7 @@ class Interpreter(Expressions):
             self.spend()
             if isinstance(statement, cst.SimpleStatementLine):
                 for small in statement.body:
+                    self.spend()
                     if not self.frame.dead:
                         self.small(small)
             else:

@@ -37,6 +37,8 @@ V = TypeVar("V", bound=Value)
 
 STATEMENTS = 6_000
 DEPTH = 16
+# So many events of one kind are generated code or a runaway; rules compare them pair by pair.
+MANY = 150
 
 RANK_NAMES = {
     "rank": "world",
@@ -105,6 +107,7 @@ class State:
         self.entered: set[tuple[Path, str]] = set()
         self.files_entered: set[Path] = set()
         self.loop_count = 0
+        self.kinds: Counter[type[Event]] = Counter()
         self.touched: set[int] = set()
         self.quiet: Counter[tuple[object, ...]] = Counter()
 
@@ -137,6 +140,9 @@ class State:
             **fields,
         )
         self.trace.events.append(event)
+        self.kinds[kind] += 1
+        if self.kinds[kind] > MANY:
+            raise OutOfBudget
         module = fields.get("module")
         if isinstance(module, Value):
             self.touched.update(one.number for one in module.line())

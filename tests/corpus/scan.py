@@ -56,7 +56,9 @@ def main() -> int:
     total = Coverage(0, 0, 0, 0)
     failed = 0
     with concurrent.futures.ProcessPoolExecutor(args.jobs) as pool:
-        for name, report, seconds in pool.map(scan, folders):
+        jobs = [pool.submit(scan, folder) for folder in folders]
+        for job in concurrent.futures.as_completed(jobs):
+            name, report, seconds = job.result()
             failed += any("crashed" in error for error in report.errors)
             for error in report.errors:
                 print(f"{name}: {error}", file=sys.stderr)
@@ -71,6 +73,8 @@ def main() -> int:
                 path = Path(finding.place.path).relative_to(args.dest.resolve() / name).as_posix()
                 key = (name, path, str(finding.place.row), finding.code)
                 lines.append("\t".join([*key, finding.message if args.messages else known.get(key, "unread\t-")]))
+                if not args.write:
+                    print(lines[-1], flush=True)
             print(
                 f"{name}: {len(report.findings)} findings, {seen.followed} of {seen.sites} sites followed, "
                 f"{seen.read} of {seen.files} files, {seconds:.1f} s",
@@ -81,8 +85,6 @@ def main() -> int:
     text = "".join(f"{line}\n" for line in sorted(lines))
     if args.write:
         LIST.write_text(text)
-    else:
-        sys.stdout.write(text)
     print(
         f"{len(lines)} findings; sharding sites: {total.sites} seen, {total.followed} followed; {total.files} files",
         file=sys.stderr,
