@@ -6,18 +6,25 @@ from collections.abc import Iterator
 
 from fsdp_lint.trace.events import Save, TakeState
 from fsdp_lint.trace.trace import Trace, rank_guard
-from fsdp_lint.trace.values import Module, Optimizer, Params, StateDict, Tensor, Value, parts
+from fsdp_lint.trace.values import Choice, Module, Optimizer, Params, StateDict, Tensor, Value, parts
 
 KEPT = frozenset({"entry", "shard", "parameter"})
 
 
 def raw_states(trace: Trace, save: Save) -> Iterator[StateDict]:
-    """State dicts of FSDP2 models that are saved with their DTensors as they are."""
+    """State dicts of FSDP2 models that are saved with their DTensors as they are.
+
+    Code that saves a plain state dict on one path and a gathered one on another knows of sharding; which path goes with
+    which model is its business.
+    """
+    gathered = any(isinstance(part, StateDict) and part.form not in ("raw", "sharded") for part in parts(save.content))
     for part in parts(save.content):
         state = part if isinstance(part, StateDict) else None
         if isinstance(part, Tensor) and part.form in KEPT and isinstance(part.source, StateDict):
             state = part.source
         if state is None or isinstance(state.of, Optimizer) or state.form not in ("raw", "sharded"):
+            continue
+        if gathered and isinstance(save.content, Choice):
             continue
         taken = next((e for e in trace.every(TakeState) if e.state is state), None)
         if trace.sharded(state.of, taken or save, 2) is not None and not _is_fsdp1(state.of):
