@@ -120,7 +120,7 @@ class Analysis:
         trace = Trace(torch=torch, gpu_memory=gpu_memory)
         nodes = source.imports()
         for line in lines:
-            node = nodes.get(line.row)
+            node = nodes.get((line.row, line.module))
             if node is not None:
                 trace.events.append(
                     ImportNames(site=Site(source, node), module=line.module, names=line.names, guarded=line.guarded)

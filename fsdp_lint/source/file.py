@@ -66,11 +66,15 @@ class Source:
             for node, at in wrapper.resolve(PositionProvider).items()
         }
 
-    def imports(self) -> dict[int, cst.ImportFrom]:
-        """The `from` imports of the file by row."""
+    def imports(self) -> dict[tuple[int, str], cst.ImportFrom]:
+        """The `from` imports of the file by row and module as written."""
         import libcst as cst
 
-        return {span.row: node for node, span in self._spans.items() if isinstance(node, cst.ImportFrom)}
+        return {
+            (span.row, self.tree.code_for_node(node.module)): node
+            for node, span in self._spans.items()
+            if isinstance(node, cst.ImportFrom) and node.module is not None
+        }
 
     def span(self, node: cst.CSTNode) -> Span:
         """Where `node` of this file's tree stands, without the white space around it."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-MAX_BYTES = 1_000_000
+MAX_BYTES = 1_500_000
 MAX_ELIFS = 250
 
 # 100 brackets, 250 links of a chain, 125 chained calls, or what adds up to as much.
@@ -50,7 +50,7 @@ _FORMAT = {
 def refuse(data: bytes) -> str | None:
     """Why these bytes must not be parsed, in a few words for a message; None when they may."""
     if len(data) > MAX_BYTES:
-        return f"too large to analyse ({len(data) / 1e6:.1f} MB, the limit is {MAX_BYTES / 1e6:.0f} MB)"
+        return f"too large to analyse ({len(data) / 1e6:.1f} MB, the limit is {MAX_BYTES / 1e6:g} MB)"
     at = _too_deep(data)
     if at is None:
         at = _too_many_elifs(data)

@@ -173,7 +173,11 @@ class Trace:
         for site in sites:
             path = site.source.path
             parts = path.relative_to(self.root).parts if self.root in path.parents else (path.name,)
-            if path.name.startswith("test_") or path.stem.endswith("_test") or {"tests", "test"} & set(parts[:-1]):
+            if (
+                path.name.startswith("test_")
+                or path.stem.endswith("_test")
+                or {"tests", "test", "testing"} & set(parts[:-1])
+            ):
                 return True
         return False
 
