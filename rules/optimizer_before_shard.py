@@ -45,14 +45,14 @@ from fsdp_lint.fix.edits import Fix, MoveAfter
 from fsdp_lint.fix.locate import can_move_after
 from fsdp_lint.rule import Applicability, Finding, Rule, Severity
 from fsdp_lint.trace.events import BuildOptimizer, RepointOptimizer, Shard, Step
-from fsdp_lint.trace.trace import Trace, called, flag_of, happens_inside, touches, visible_from
+from fsdp_lint.trace.trace import Trace, called, happens_inside, keeps_parameters, touches, visible_from
 
 
 def check(trace: Trace) -> Iterator[Finding]:
     """One finding for each optimizer that holds parameters from before a sharding call."""
     for build in trace.every(BuildOptimizer):
         for params in build.optimizer.holds:
-            late = [s for s in trace.shards_after(params) if not _keeps_objects(s)]
+            late = [s for s in trace.shards_after(params) if not keeps_parameters(s)]
             if not late or _is_cared_for(trace, build, late[-1]):
                 continue
             taken = params.taken
@@ -68,11 +68,6 @@ def check(trace: Trace) -> Iterator[Finding]:
                 fix=_fix(build, late[-1]) if early and taken is not None and happens_inside(taken, build) else None,
             )
             break
-
-
-def _keeps_objects(shard: Shard) -> bool:
-    """FSDP1 with use_orig_params=True (or not known) keeps the very parameters."""
-    return shard.generation == 1 and (not shard.kwargs_known or flag_of(shard, "use_orig_params", False) is not False)
 
 
 def _is_cared_for(trace: Trace, build: BuildOptimizer, late: Shard) -> bool:

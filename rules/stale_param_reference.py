@@ -32,8 +32,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fsdp_lint.rule import Finding, Rule, Severity
-from fsdp_lint.trace.events import Event, Shard, UseParameters
-from fsdp_lint.trace.trace import Trace, called, flag_of
+from fsdp_lint.trace.events import Event, UseParameters
+from fsdp_lint.trace.trace import Trace, called, keeps_parameters
 
 EFFECTS = {
     "clip": "are clipped",
@@ -54,7 +54,7 @@ def check(trace: Trace) -> Iterator[Finding]:
         if taken is None or taken in reported or use.how == "copy":
             continue
         for shard in trace.shards_after(use.params):
-            if trace.before(shard, use, use.params) and not _keeps_objects(shard) and taken.site != use.site:
+            if trace.before(shard, use, use.params) and not keeps_parameters(shard) and taken.site != use.site:
                 reported.add(taken)
                 yield Finding(
                     at=taken,
@@ -66,10 +66,6 @@ def check(trace: Trace) -> Iterator[Finding]:
                     ],
                 )
                 break
-
-
-def _keeps_objects(shard: Shard) -> bool:
-    return shard.generation == 1 and (not shard.kwargs_known or flag_of(shard, "use_orig_params", False) is not False)
 
 
 RULE = Rule(check, code="FSDP102", severity=Severity.ERROR, since="0.1.0")

@@ -274,6 +274,11 @@ def flag_of(shard: Shard, keyword: str, default: bool) -> bool | None:
     return value.value if isinstance(value, Const) and isinstance(value.value, bool) else None
 
 
+def keeps_parameters(shard: Shard) -> bool:
+    """True when a sharding call leaves the parameter objects as they are, or may: FSDP1 with use_orig_params=True."""
+    return shard.generation == 1 and (not shard.kwargs_known or flag_of(shard, "use_orig_params", False) is not False)
+
+
 def visible_from(event: Event, other: Event) -> Site | None:
     """Where `event` happens as seen from the body in which `other` stands; None when they share no such body."""
     depth = len(other.stack)
