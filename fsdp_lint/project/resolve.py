@@ -96,10 +96,6 @@ class Project:
                 self._sources[path] = None
         return self._sources[path]
 
-    def sources(self) -> list[Source]:
-        """All files that have been parsed so far."""
-        return [source for source in self._sources.values() if source is not None]
-
     def _has(self, folder: Path, name: str) -> bool:
         if folder not in self._listed:
             try:

@@ -728,10 +728,6 @@ class Expressions(Conditions):
         if any(self._matters(v) for v in call.values()):
             self.hand(call, name)
 
-    def instance_of(self, value: Value, name: str) -> bool:
-        """True when the value's project class has a base with this dotted name."""
-        return isinstance(value, Instance | Module) and value.cls is not None and name in self.library_bases(value.cls)
-
     def mentions_rank(self, value: Value) -> bool:
         """True when the value was made from the rank of the process."""
         todo, seen = [value], set()

@@ -425,14 +425,12 @@ class Interpreter(Expressions):
         depth = len(self.contexts)
         leave: list[tuple[Value, Site]] = []
         for item in node.items:
-            before = len(self.contexts)
             self.last_frame = None
             value = self.evaluate(item.item)
             name = table.context_name(value, item.item)
             if self.last_frame is not None and self.last_frame.yields and isinstance(item.item, cst.Call):
                 self.contexts.extend(self.last_frame.yield_contexts)
                 value = self.last_frame.yields[0]
-            del before
             if name:
                 self.contexts.append(name)
             entered = self._enter_context(value, self.site(item.item), leave)

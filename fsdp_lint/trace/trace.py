@@ -181,10 +181,6 @@ class Trace:
                 return True
         return False
 
-    def is_given(self, value: Value) -> bool:
-        """True when the value, or what it was reached through, came from outside the run."""
-        return any(one.number in self.given for one in chain(value))
-
 
 def chain(value: Value) -> Iterator[Value]:
     """The value, what it wraps, and what it was reached through."""
@@ -229,11 +225,6 @@ def _same(value: Value) -> Iterator[Value]:
         while one is not None:
             yield one
             one = one.wraps if isinstance(one, Module) else None
-
-
-def captured(value: Value) -> list[Params]:
-    """The parameters that a value holds, through lists, dicts and choices."""
-    return [part for part in parts(value) if isinstance(part, Params)]
 
 
 def rank_guard(event: Event, scopes: Iterable[str] = ("rank", "local-rank")) -> Literal | None:

@@ -441,8 +441,3 @@ def spoken_of(guards: Guards) -> frozenset[int]:
     """Numbers of the values that the tests speak of."""
     subjects = {literal.subject.number for literal in guards if literal.subject is not None}
     return frozenset(subjects.union(*(literal.about for literal in guards)))
-
-
-def constant(value: Value | None) -> Any:
-    """The literal's value; None for anything else (also for the literal None)."""
-    return value.value if isinstance(value, Const) else None

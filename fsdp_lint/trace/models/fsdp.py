@@ -181,11 +181,6 @@ def clip_method(run: Machine, call: Call) -> Value:
     return Unknown()
 
 
-def context_class(name: str) -> str:
-    """The public names under torch.distributed.fsdp for a class."""
-    return f"torch.distributed.fsdp.{name}"
-
-
 FUNCTIONS = {
     **dict.fromkeys(GENERATION_2, fully_shard),
     **dict.fromkeys(GENERATION_1, fsdp1),
@@ -202,10 +197,3 @@ METHODS = {
     "unshard": unshard,
     "clip_grad_norm_": clip_method,
 }
-WORDS = (
-    "fully_shard",
-    "FullyShardedDataParallel",
-    "_composable",
-    "FSDPModule",
-    "CPUOffloadPolicy",
-)

@@ -20,7 +20,6 @@ from fsdp_lint.trace.values import (
 )
 
 CONTAINERS = ("ModuleList", "Sequential", "ModuleDict")
-FRESH = ("from_pretrained", "from_config", "_from_config", "create_model")
 
 
 def make(run: Machine, dotted: str, call: Call) -> Value:

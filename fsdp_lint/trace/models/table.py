@@ -360,8 +360,3 @@ def context_name(value: Value, node: cst.BaseExpression) -> str:
     if isinstance(value, Unknown) and value.name:
         return value.name
     return next(iter(sorted(words(node))), "")
-
-
-def filter_words() -> frozenset[str]:
-    """The words by which a file speaks of FSDP."""
-    return frozenset(fsdp.WORDS)
