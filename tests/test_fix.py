@@ -25,11 +25,24 @@ from fsdp_lint.findings import (
     TextEdit,
 )
 from fsdp_lint.fix.apply import NotWritten, Settled, choose, edit_text, settle, write
+from fsdp_lint.fix.arguments import argument, function_of, keywords, receiver_of, text_of
 from fsdp_lint.fix.blocks import between, block_of, common_block, siblings, statement_of
-from fsdp_lint.fix.edits import Edit, EnsureImport, Fix, InsertAfter, InsertBefore, MoveAfter, RemoveStatement, Replace
+from fsdp_lint.fix.edits import (
+    ChangeCall,
+    Edit,
+    EnsureImport,
+    Fix,
+    InsertAfter,
+    InsertBefore,
+    MoveAfter,
+    RemoveStatement,
+    Replace,
+    Wrap,
+)
 from fsdp_lint.fix.locate import locate
 from fsdp_lint.fix.moves import can_move_after
 from fsdp_lint.fix.names import names_bound, names_used
+from fsdp_lint.fix.spelling import spelled
 from fsdp_lint.source.file import Site, Source, decode
 
 PATH = Path("/project/train.py")
@@ -349,6 +362,123 @@ def test_remove() -> None:
     assert edited("a(); b()\n", lambda s: (RemoveStatement(site(s, "b()")),)) is None
     last = "def f():\n    a()\n\n    b()\n\n\ndef g(): pass\n"
     assert edited(last, lambda s: (RemoveStatement(site(s, "b()")),)) == "def f():\n    a()\n\n\ndef g(): pass\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "expression", "before", "after", "expected"),
+    [
+        ("x = f(a)  # é\n", "a", "list(", ")", "x = f(list(a))  # é\n"),
+        ("x = p.sum().item()\n", "p.sum()", "", ".full_tensor()", "x = p.sum().full_tensor().item()\n"),
+        ("x = (a + b).item()\n", "(a + b)", "", ".full_tensor()", "x = (a + b).full_tensor().item()\n"),
+        ("x = float(a + b)\n", "a + b", "", ".full_tensor()", "x = float((a + b).full_tensor())\n"),
+        ("x = f(((\r\n  a +  # c\r\n  b\r\n ) ))\r\n", "((\n  a +  # c\n  b\n ) )", "g(", ")",
+         "x = f(g(((\r\n  a +  # c\r\n  b\r\n ) )))\r\n"),
+    ],
+)  # fmt: skip
+def test_wrap(text: str, expression: str, before: str, after: str, expected: str) -> None:
+    inside = expression.replace("\n", "\r\n") if "\r\n" in text else expression
+    assert edited(text, lambda s: (Wrap(site(s, inside), before, after),)) == expected
+
+
+ROWS = "f(\n    m,  # the model\n    # old\n    b=1,  # one\n    c=2,\n)\n"
+CALLS: dict[str, tuple[str, Callable[[Site], Edit], str | None]] = {
+    "another function": ("x = a.b(c, d=1)\n", lambda c: ChangeCall(c, function="g"), "x = g(c, d=1)\n"),
+    "rename": ("f(m, b = 1)\n", lambda c: ChangeCall(c, rename={"b": "z"}), "f(m, z = 1)\n"),
+    "rename to one that is there": ("f(m, b=1, z=2)\n", lambda c: ChangeCall(c, rename={"b": "z"}), None),
+    "rename to one that goes": (
+        "f(m, b=1, z=2)\n", lambda c: ChangeCall(c, rename={"b": "z"}, drop=("z",)), "f(m, z=1)\n",
+    ),
+    "rename with a new value": (
+        "f(m, b=(1))\n", lambda c: ChangeCall(c, rename={"b": "z"}, put={"z": "g()"}), "f(m, z=g())\n",
+    ),
+    "not there": ("f(m)\n", lambda c: ChangeCall(c, rename={"b": "z"}), None),
+    "drop the first": ("f(b=1, c=2)\n", lambda c: ChangeCall(c, drop=("b",)), "f(c=2)\n"),
+    "drop two in the middle": ("f(m, b=1, c=2, d=3)\n", lambda c: ChangeCall(c, drop=("b", "c")), "f(m, d=3)\n"),
+    "drop two apart": ("f(b=1, m=m, c=2)\n", lambda c: ChangeCall(c, drop=("b", "c")), "f(m=m)\n"),
+    "drop the last, a comma stays": ("f(m, b=1,)\n", lambda c: ChangeCall(c, drop=("b",)), "f(m,)\n"),
+    "drop all": ("f(b=1, c=2, )\n", lambda c: ChangeCall(c, drop=("b", "c")), "f()\n"),
+    "drop on rows of their own": (
+        ROWS, lambda c: ChangeCall(c, drop=("b",)), "f(\n    m,  # the model\n    c=2,\n)\n",
+    ),
+    "drop the last row": (
+        ROWS.replace("c=2,", "c=2"), lambda c: ChangeCall(c, drop=("c",)),
+        "f(\n    m,  # the model\n    # old\n    b=1,  # one\n)\n",
+    ),
+    "drop on a continued row": ("f(m,\n  b=1, c=2)\n", lambda c: ChangeCall(c, drop=("b",)), "f(m, c=2)\n"),
+    "drop would eat a comment": ("f(m,  # the model\n  b=1, c=2)\n", lambda c: ChangeCall(c, drop=("b",)), None),
+    "add": ("f(m)\n", lambda c: ChangeCall(c, put={"b": "1", "c": "2"}), "f(m, b=1, c=2)\n"),
+    "add to nothing": ("f()\n", lambda c: ChangeCall(c, put={"b": "1"}), "f(b=1)\n"),
+    "add where all go": ("f( z=0 )\n", lambda c: ChangeCall(c, drop=("z",), put={"b": "1"}), "f( b=1 )\n"),
+    "add a row": (
+        ROWS, lambda c: ChangeCall(c, drop=("c",), put={"d": "3"}),
+        "f(\n    m,  # the model\n    # old\n    b=1,  # one\n    d=3,\n)\n",
+    ),
+    "add a row without a last comma": (
+        "f(\r\n\tm,\r\n\tb=(1)  # one\r\n)", lambda c: ChangeCall(c, put={"d": "3"}),
+        "f(\r\n\tm,\r\n\tb=(1),  # one\r\n\td=3\r\n)",
+    ),
+    "add behind stars": ("f(*a, b=1)\n", lambda c: ChangeCall(c, put={"d": "3"}), "f(*a, b=1, d=3)\n"),
+    "add where ** may hold it": ("f(m, **k)\n", lambda c: ChangeCall(c, put={"d": "3"}), None),
+    "add to a generator": ("f(x for x in y)\n", lambda c: ChangeCall(c, put={"d": "3"}), None),
+    "a value where ** is": ("f(m, d=1, **k)\n", lambda c: ChangeCall(c, put={"d": "3"}), "f(m, d=3, **k)\n"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_change_call(name: str) -> None:
+    text, edit, expected = CALLS[name]
+
+    def edits(source: Source) -> tuple[Edit, ...]:
+        return (edit(Site(source, next(node for node in nodes(source.tree) if isinstance(node, cst.Call)))),)
+
+    assert edited(text, edits) == expected
+
+
+def test_parts_of_a_call() -> None:
+    source = Source(PATH, "a.b(c, (d), e=f, **g)\nh(*i, j)\n")
+    first, second = (Site(source, node) for node in nodes(source.tree) if isinstance(node, cst.Call))
+    for found, said in [
+        (argument(first, "x", 0), "c"),
+        (argument(first, "x", 1), "(d)"),
+        (argument(first, "e", 0), "f"),
+        (function_of(first), "a.b"),
+        (receiver_of(first), "a"),
+    ]:
+        assert found is not None and text_of(found) == said
+    assert argument(first, "x", 2) is None and argument(first, "x", 9) is None
+    assert argument(second, "x", 1) is None and receiver_of(second) is None
+    assert keywords(first) == ("e",)
+
+
+CLIP = "torch.nn.utils", "clip_grad_norm_"
+SPELLED = {
+    "by the package": ("import torch\nat()\n", "torch.nn.utils.clip_grad_norm_", 0),
+    "by what is nearest": ("import torch\nfrom torch import nn\nat()\n", "nn.utils.clip_grad_norm_", 0),
+    "under another name": ("from torch.nn.utils import clip_grad_norm_ as clip\nat()\n", "clip", 0),
+    "not there": ("import os\nat()\n", "clip_grad_norm_", 1),
+    "there under try only": ("try:\n    import torch\nexcept E:\n    pass\nat()\n", "clip_grad_norm_", 1),
+    "hidden by a variable": ("import torch\ndef f(torch):\n    at()\n", "clip_grad_norm_", 1),
+}
+
+
+@pytest.mark.parametrize("name", SPELLED)
+def test_spelled(name: str) -> None:
+    text, said, imports = SPELLED[name]
+    found = spelled(site(Source(PATH, text), "at()"), *CLIP)
+    assert found is not None and (found[0], len(found[1])) == (said, imports)
+
+
+def test_spelled_by_what_is_loaded() -> None:
+    module = "torch.distributed.fsdp"
+    source = Source(PATH, "import torch\nat()\n")
+    wanted = "FSDPModule", (EnsureImport(source, module, "FSDPModule"),)
+    assert spelled(site(source, "at()"), module, "FSDPModule") == wanted
+    text = f"import {module}\nat()\n"
+    assert spelled(site(Source(PATH, text), "at()"), module, "FSDPModule") == (f"{module}.FSDPModule", ())
+    text = f"import {module} as F\nat()\n"
+    assert spelled(site(Source(PATH, text), "at()"), module, "FSDPModule") == ("F.FSDPModule", ())
+    text = "def f(FSDPModule):\n    at()\n"
+    assert spelled(site(Source(PATH, text), "at()"), module, "FSDPModule") is None
 
 
 def test_edits_of_one_fix_may_not_overlap() -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from fsdp_lint.findings import Applicability
@@ -18,6 +19,37 @@ class Replace:
 
     site: Site
     text: str
+
+
+@dataclass(frozen=True)
+class Wrap:
+    """`before` and `after` go around an expression, which itself stays as it is written.
+
+    The brackets around the expression stay inside. Where `after` begins with a dot, an expression that needs brackets
+    for that gets them: `Wrap(a + b, "", ".full_tensor()")` gives `(a + b).full_tensor()`.
+    """
+
+    site: Site
+    before: str
+    after: str
+
+
+@dataclass(frozen=True)
+class ChangeCall:
+    """One call gets another function, and its keywords are renamed, dropped or given.
+
+    `function` is the text to call instead. `rename` maps keywords to keywords, `drop` names those that go with their
+    values, `put` maps keywords (by their new names) to the text of their values: a keyword that is there gets that
+    value, another is added behind the last argument. All of it is one edit because commas are shared; positional
+    arguments stay. It cannot be made, and the finding has no fix, where a keyword to be renamed or dropped is not
+    spelled out in the call, where one would stand twice, or where `**` may hold one that is to be added.
+    """
+
+    call: Site
+    function: str | None = None
+    rename: Mapping[str, str] = field(default_factory=dict)
+    drop: tuple[str, ...] = ()
+    put: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -64,7 +96,7 @@ class EnsureImport:
     name: str
 
 
-Edit: TypeAlias = Replace | MoveAfter | InsertAfter | InsertBefore | RemoveStatement | EnsureImport
+Edit: TypeAlias = Replace | Wrap | ChangeCall | MoveAfter | InsertAfter | InsertBefore | RemoveStatement | EnsureImport
 
 
 @dataclass(frozen=True)

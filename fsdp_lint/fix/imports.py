@@ -42,14 +42,15 @@ def _small(node: cst.CSTNode) -> cst.CSTNode:
     return node.body[0] if isinstance(node, cst.SimpleStatementLine) and len(node.body) == 1 else node
 
 
-def _dotted(node: cst.CSTNode | None) -> str:
+def dotted(node: cst.CSTNode | None) -> str:
+    """`a.b.c` for names and attributes of names; empty for anything else."""
     import libcst as cst
 
     match node:
         case cst.Name(value=name):
             return name
         case cst.Attribute(value=base, attr=cst.Name(value=name)):
-            return f"{_dotted(base)}.{name}"
+            return f"{dotted(base)}.{name}"
     return ""
 
 
@@ -58,7 +59,7 @@ def _module(node: cst.CSTNode) -> str | None:
     import libcst as cst
 
     small = _small(node)
-    return _dotted(small.module) if isinstance(small, cst.ImportFrom) and not small.relative else None
+    return dotted(small.module) if isinstance(small, cst.ImportFrom) and not small.relative else None
 
 
 def _modules(node: cst.CSTNode) -> list[str]:
@@ -66,7 +67,7 @@ def _modules(node: cst.CSTNode) -> list[str]:
 
     small = _small(node)
     if isinstance(small, cst.Import):
-        return [_dotted(alias.name) for alias in small.names]
+        return [dotted(alias.name) for alias in small.names]
     module = _module(node)
     return [module] if module else []
 
@@ -108,10 +109,10 @@ def _is_imported(edit: EnsureImport) -> bool:
     import libcst as cst
 
     for node in _everywhere(edit.source):
-        if isinstance(node, cst.ImportFrom) and not node.relative and _dotted(node.module) == edit.module:
+        if isinstance(node, cst.ImportFrom) and not node.relative and dotted(node.module) == edit.module:
             if isinstance(node.names, cst.ImportStar):
                 return True
-            if any(_dotted(alias.name) == edit.name and alias.asname is None for alias in node.names):
+            if any(dotted(alias.name) == edit.name and alias.asname is None for alias in node.names):
                 return True
     return False
 
@@ -124,11 +125,11 @@ def _top_level_names(source: Source) -> set[str]:
     for node in _everywhere(source):
         match node:
             case cst.Import(names=aliases) | cst.ImportFrom(names=[*aliases]):
-                names.update(_dotted(a.asname.name if a.asname else a.name).partition(".")[0] for a in aliases)
+                names.update(dotted(a.asname.name if a.asname else a.name).partition(".")[0] for a in aliases)
             case cst.Assign(targets=targets):
-                names.update(_dotted(target.target) for target in targets)
+                names.update(dotted(target.target) for target in targets)
             case cst.AnnAssign(target=target):
-                names.add(_dotted(target))
+                names.add(dotted(target))
     names.update(n.name.value for n in source.tree.body if isinstance(n, cst.FunctionDef | cst.ClassDef))
     return names
 
@@ -155,7 +156,7 @@ def _into_names(source: Source, node: cst.CSTNode, name: str, lines: Lines) -> T
     else:
         separator = ", "
     for alias, start in zip(aliases, starts, strict=True):
-        if _member_key(_dotted(alias.name)) > _member_key(name):
+        if _member_key(dotted(alias.name)) > _member_key(name):
             return TextEdit(Place(str(source.path), start.row, start.column, start.row, start.column), name + separator)
     last = aliases[-1]
     end = source.span(last.asname.name if last.asname else last.name)

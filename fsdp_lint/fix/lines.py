@@ -40,6 +40,13 @@ class Lines:
         """Whether the row exists and holds nothing but a comment."""
         return 1 <= row <= len(self.rows) and self.content(row).lstrip().startswith("#")
 
+    def between(self, row: int, column: int, end_row: int, end_column: int) -> str:
+        """The text from one place to another."""
+        if row == end_row:
+            return self.rows[row - 1][column - 1 : end_column - 1]
+        middle = self.rows[row : end_row - 1]
+        return "".join([self.rows[row - 1][column - 1 :], *middle, self.rows[end_row - 1][: end_column - 1]])
+
     def cut(self, first: int, last: int) -> TextEdit:
         """The edit that takes away whole rows, `last` included."""
         return self.swap(first, last, [])

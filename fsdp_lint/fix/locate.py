@@ -6,13 +6,25 @@ import itertools
 from collections.abc import Iterator, Sequence
 
 from fsdp_lint.findings import LocatedFix, Place, TextEdit
+from fsdp_lint.fix.arguments import call_edits, outer_span
 from fsdp_lint.fix.blocks import between as between
 from fsdp_lint.fix.blocks import block_of as block_of
 from fsdp_lint.fix.blocks import body, enclosing, parents, stands_alone
 from fsdp_lint.fix.blocks import common_block as common_block
 from fsdp_lint.fix.blocks import siblings as siblings
 from fsdp_lint.fix.blocks import statement_of as statement_of
-from fsdp_lint.fix.edits import Edit, EnsureImport, Fix, InsertAfter, InsertBefore, MoveAfter, RemoveStatement, Replace
+from fsdp_lint.fix.edits import (
+    ChangeCall,
+    Edit,
+    EnsureImport,
+    Fix,
+    InsertAfter,
+    InsertBefore,
+    MoveAfter,
+    RemoveStatement,
+    Replace,
+    Wrap,
+)
 from fsdp_lint.fix.imports import import_edit
 from fsdp_lint.fix.lines import Lines, Refused
 from fsdp_lint.fix.moves import can_move_after as can_move_after
@@ -40,6 +52,10 @@ def _text_edits(edit: Edit) -> Iterator[TextEdit]:
     match edit:
         case Replace(site, text):
             yield _replace(site, text)
+        case Wrap(site, before, after):
+            yield from _wrap(site, before, after)
+        case ChangeCall(call):
+            yield from call_edits(edit, _lines(call.source))
         case MoveAfter(statements, anchor):
             yield from _move(statements, anchor)
         case InsertAfter(anchor, text):
@@ -66,6 +82,19 @@ def _replace(site: Site, text: str) -> TextEdit:
     span = site.source.span(site.node)
     place = Place(str(site.source.path), span.row, span.column, span.end_row, span.end_column)
     return TextEdit(place, text.replace("\n", site.source.tree.default_newline))
+
+
+def _wrap(site: Site, before: str, after: str) -> Iterator[TextEdit]:
+    import libcst as cst
+
+    plain = cst.Name | cst.Attribute | cst.Subscript | cst.Call | cst.List | cst.Dict | cst.Set | cst.SimpleString
+    if after.startswith(".") and not isinstance(site.node, plain) and not getattr(site.node, "lpar", ()):
+        before, after = f"{before}(", f"){after}"
+    span, path = outer_span(site), str(site.source.path)
+    if before:
+        yield TextEdit(Place(path, span.row, span.column, span.row, span.column), before)
+    if after:
+        yield TextEdit(Place(path, span.end_row, span.end_column, span.end_row, span.end_column), after)
 
 
 def _on_own_line(anchor: Site, last: bool) -> Site:
