@@ -22,7 +22,7 @@ def located(finding: Finding, rule: RegisteredRule) -> LocatedFinding:
         place=head,
         code=rule.rule.code,
         name=rule.name,
-        severity=rule.rule.severity,
+        severity=finding.severity or rule.rule.severity,
         message=finding.message,
         help=rule.help,
         url=rule.url,

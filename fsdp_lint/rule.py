@@ -15,12 +15,14 @@ from fsdp_lint.trace.trace import Trace
 
 @dataclass(frozen=True)
 class Finding:
-    """One mistake. `because` names the places that make it true, in the order in which they happen."""
+    """One mistake. `because` names the places that make it true, in the order in which they happen; `severity` is
+    given where it is another than the rule's."""
 
     at: Event | Site
     message: str
     because: Sequence[tuple[Event | Site, str]] = ()
     fix: Fix | None = None
+    severity: Severity | None = None
 
 
 @dataclass(frozen=True)

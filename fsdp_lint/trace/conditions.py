@@ -199,6 +199,9 @@ class Conditions(Calls):
         if isinstance(op, cst.NotIn):
             return _negated(self.compare(left, cst.In(), right, node))
         left, right = self.possible(left), self.possible(right)
+        asked = table.class_asked(left)
+        if asked is not None:
+            table.note_class(self, asked, right, "type", self.site(node))  # type: ignore[arg-type]
         if isinstance(left, Choice) and len(left.options) <= 4:
             return self._truth_of_choice(left, lambda option: self.compare(option, op, right, node))
         if isinstance(right, Rank | WorldSize) and not isinstance(left, Rank | WorldSize):

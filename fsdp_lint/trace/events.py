@@ -114,11 +114,60 @@ class Forward(Event):
 
 
 @dataclass(eq=False, kw_only=True)
-@dataclass(eq=False, kw_only=True)
 class Backward(Event):
     """`loss.backward()`."""
 
     loss: Value
+
+
+@dataclass(eq=False, kw_only=True)
+class SetSync(Event):
+    """`module.set_requires_gradient_sync(flag)`."""
+
+    value: Value
+    flag: Value | None
+
+
+@dataclass(eq=False, kw_only=True)
+class UseFSDP1(Event):
+    """Something that only FSDP1 has is asked of a module: `api` is what the user calls (`no_sync()`,
+    `FSDP.summon_full_params` ...)."""
+
+    value: Value
+    api: str
+
+
+@dataclass(eq=False, kw_only=True)
+class CheckClass(Event):
+    """A module is tested for its class, or for a method that only one class has.
+
+    `by` is isinstance, hasattr or type; `names` are the classes' dotted names, or the method's. `then` are the words of
+    what is done where the test is true, `otherwise` says whether something else is done where it is not.
+    """
+
+    value: Value
+    by: str
+    names: tuple[str, ...]
+    then: frozenset[str] = frozenset()
+    otherwise: bool = False
+
+
+@dataclass(eq=False, kw_only=True)
+class BuildScaler(Event):
+    """A gradient scaler is made; `sharded` is FSDP1's. `enabled` is its argument, None where it is left out."""
+
+    scaler: Value
+    sharded: bool
+    enabled: Value | None
+
+
+@dataclass(eq=False, kw_only=True)
+class Cast(Event):
+    """A module is brought to a type of number, by torch's name (`bfloat16`); `how` is what the user writes."""
+
+    value: Value
+    dtype: str
+    how: str
 
 
 @dataclass(eq=False, kw_only=True)

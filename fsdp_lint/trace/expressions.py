@@ -11,7 +11,7 @@ import libcst as cst
 
 from fsdp_lint.source.file import Site
 from fsdp_lint.trace.conditions import Conditions
-from fsdp_lint.trace.events import BuildOptimizer, Forward, Handed, TakeParameters
+from fsdp_lint.trace.events import BuildOptimizer, CheckClass, Forward, Handed, TakeParameters
 from fsdp_lint.trace.models import table
 from fsdp_lint.trace.models.api import Call, Option
 from fsdp_lint.trace.state import RANK_NAMES
@@ -207,6 +207,15 @@ class Expressions(Conditions):
         missing = old if old is not None else External(name="missing", dotted=table.MISSING)
         into.items[key] = Choice(options=((content, guards), (missing, ())))
 
+    def arms(self, before: int, test: cst.BaseExpression, body: cst.CSTNode, orelse: cst.CSTNode | None) -> None:
+        """Tells the tests of a class since event number `before` what hangs on them."""
+        for event in self.trace.events[before:]:
+            if isinstance(event, CheckClass):
+                negated = isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not)
+                then, other = (orelse, body) if negated else (body, orelse)
+                event.then = frozenset(table.words(then)) if then is not None else frozenset()
+                event.otherwise = other is not None or (not negated and _leaves(body))
+
     # comprehensions ---------------------------------------------------------------------------------------------
 
     def comprehension(self, elt: cst.BaseExpression, for_in: cst.CompFor) -> Value:
@@ -293,7 +302,9 @@ class Expressions(Conditions):
 
     def conditional(self, test: cst.BaseExpression, body: cst.BaseExpression, orelse: cst.BaseExpression) -> Value:
         """`body if test else orelse`."""
+        before = len(self.trace.events)
         outcome = self.condition(test)
+        self.arms(before, test, body, orelse)
         if isinstance(outcome, bool):
             return self.evaluate(body if outcome else orelse)
         results: list[tuple[Value, Any]] = []
@@ -567,7 +578,9 @@ class Expressions(Conditions):
         if isinstance(node.func, cst.Name) and node.func.value == "super" and self.frame.cls is not None:
             return self._super(node)
         if isinstance(node.func, cst.Name) and node.func.value == "isinstance" and len(node.args) == 2:
-            outcome = self.instance_test(self.evaluate(node.args[0].value), self.evaluate(node.args[1].value), node)
+            value, classes = self.evaluate(node.args[0].value), self.evaluate(node.args[1].value)
+            table.note_class(self, value, classes, "isinstance", self.site(node))
+            outcome = self.instance_test(value, classes, node)
             return Const(value=outcome) if isinstance(outcome, bool) else outcome
         function = self.evaluate(node.func)
         call = Call(site=self.site(node), name=_dotted(node.func))
@@ -792,6 +805,13 @@ class Expressions(Conditions):
         if known is not None:
             return known
         return [self.child(value, "[]")], False
+
+
+def _leaves(body: cst.CSTNode) -> bool:
+    """True when a block ends by leaving, so that what stands below it is its other arm."""
+    last = body.body[-1] if isinstance(body, cst.IndentedBlock) and body.body else None
+    small = last.body[-1] if isinstance(last, cst.SimpleStatementLine) else None
+    return isinstance(small, cst.Return | cst.Raise | cst.Continue | cst.Break)
 
 
 def _picks_target(elt: cst.BaseExpression, target: cst.BaseAssignTargetExpression) -> bool:

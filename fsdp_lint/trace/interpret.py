@@ -311,7 +311,9 @@ class Interpreter(Expressions):
 
     def if_(self, node: cst.If) -> None:
         """`if` with its `elif` and `else`."""
+        before = len(self.trace.events)
         outcome = self.condition(node.test)
+        self.arms(before, node.test, node.body, node.orelse)
         if outcome is True:
             self.run_body(node.body)
             return

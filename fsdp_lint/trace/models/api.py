@@ -123,6 +123,9 @@ class Machine(Protocol):
     def is_dtensor(self, value: Tensor) -> bool | None:
         """Whether a tensor is a DTensor; None when that is not known."""
 
+    def is_instance(self, value: Value, cls: Value) -> bool | None:
+        """Whether a value is an instance of a class; None when that is not known."""
+
     def rank_test(self, scope: str) -> Value:
         """The truth value of `rank == 0`."""
 

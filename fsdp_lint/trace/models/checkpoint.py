@@ -86,20 +86,9 @@ def dcp(run: Machine, call: Call) -> Value:
     return Unknown()
 
 
-def optim_state_dict(run: Machine, call: Call) -> Value:
-    """FSDP1's `optim_state_dict(model, optimizer)`."""
-    run.emit(Collective, call.site, op="FSDP.optim_state_dict", on=tuple(call.args[:1]))
-    return Unknown()
-
-
 def options(run: Machine, call: Call) -> Value:
     """StateDictOptions."""
     return Object(cls="StateDictOptions", args=tuple(call.args), kwargs=dict(call.kwargs))
-
-
-def state_type(run: Machine, call: Call) -> Value:
-    """`FSDP.state_dict_type(model, type, ...)` as a context."""
-    return Object(cls="state_dict_type", args=tuple(call.args), kwargs=dict(call.kwargs))
 
 
 FUNCTIONS = {
@@ -117,17 +106,5 @@ FUNCTIONS = {
         f"{DCP}{middle}.{name}": dcp
         for middle in ("", ".state_dict_saver", ".state_dict_loader")
         for name in ("save", "load", "async_save", "save_state_dict", "load_state_dict")
-    },
-    **{
-        f"torch.distributed.fsdp.{module}FullyShardedDataParallel.{name}": handler
-        for module in ("", "fully_sharded_data_parallel.")
-        for name, handler in (
-            ("optim_state_dict", optim_state_dict),
-            ("full_optim_state_dict", optim_state_dict),
-            ("sharded_optim_state_dict", optim_state_dict),
-            ("optim_state_dict_to_load", optim_state_dict),
-            ("state_dict_type", state_type),
-            ("set_state_dict_type", state_type),
-        )
     },
 }

@@ -11,8 +11,9 @@ from fsdp_lint.trace.events import (
     ShardEach,
     Unshard,
 )
+from fsdp_lint.trace.models import fsdp1
 from fsdp_lint.trace.models.api import NOTHING, Call, Machine, constant_name
-from fsdp_lint.trace.values import Const, External, Module, Object, Sequence, Unknown, Value
+from fsdp_lint.trace.values import Const, External, Module, Sequence, Unknown, Value
 
 GENERATION_2 = (
     "torch.distributed.fsdp.fully_shard",
@@ -21,10 +22,7 @@ GENERATION_2 = (
     "torch.distributed._composable.fsdp.fully_shard",
     "torch.distributed._composable.fsdp.fully_shard.fully_shard",
 )
-GENERATION_1 = (
-    "torch.distributed.fsdp.FullyShardedDataParallel",
-    "torch.distributed.fsdp.fully_sharded_data_parallel.FullyShardedDataParallel",
-)
+GENERATION_1 = fsdp1.NAMES
 WRAPPERS = (
     "torch.nn.parallel.DistributedDataParallel",
     "torch.nn.parallel.distributed.DistributedDataParallel",
@@ -91,7 +89,7 @@ def _shard2(run: Machine, call: Call, module: Value, kwargs: dict[str, Value]) -
     )
 
 
-def fsdp1(run: Machine, call: Call) -> Value:
+def wrap(run: Machine, call: Call) -> Value:
     """FSDP1: a wrapper around the module."""
     module = call.first("module")
     if isinstance(module, Const):
@@ -142,13 +140,6 @@ def register_forward(run: Machine, call: Call) -> Value:
     return NOTHING
 
 
-def summon(run: Machine, call: Call) -> Value:
-    """`FSDP.summon_full_params(module)`."""
-    run.emit(Collective, call.site, op="summon_full_params", on=(call.first("module"),))
-    run.emit(Unshard, call.site, module=call.first("module"))
-    return Object(cls="summon_full_params")
-
-
 def unshard(run: Machine, call: Call) -> Value:
     """`module.unshard()`."""
     run.emit(Collective, call.site, op="unshard", on=(call.self_value,))
@@ -183,15 +174,16 @@ def clip_method(run: Machine, call: Call) -> Value:
 
 FUNCTIONS = {
     **dict.fromkeys(GENERATION_2, fully_shard),
-    **dict.fromkeys(GENERATION_1, fsdp1),
+    **dict.fromkeys(GENERATION_1, wrap),
     **dict.fromkeys(WRAPPERS, ddp),
     **dict.fromkeys(REPLICATE, replicate),
     **dict.fromkeys(PASS_THROUGH, same),
     "torch.distributed.fsdp.register_fsdp_forward_method": register_forward,
     "torch.distributed._composable.fsdp.register_fsdp_forward_method": register_forward,
-    **{f"{name}.summon_full_params": summon for name in GENERATION_1},
+    **fsdp1.FUNCTIONS,
 }
 METHODS = {
+    **fsdp1.METHODS,
     "apply": apply,
     "requires_grad_": requires_grad,
     "unshard": unshard,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fsdp_lint.source.file import Site
 from fsdp_lint.trace.events import Collective, Forward, TakeState, UseCuda
+from fsdp_lint.trace.models import precision
 from fsdp_lint.trace.models.api import NOTHING, Call, Machine, constant_name, flag
 from fsdp_lint.trace.models.environment import bare_cuda
 from fsdp_lint.trace.values import (
@@ -193,6 +194,7 @@ def to(run: Machine, call: Call) -> Value:
     target = call.get(0, "device")
     if bare_cuda(target):
         run.emit(UseCuda, call.site, value=call.self_value, how='.to("cuda")')
+    precision.note_cast(run, call, ".to()")
     return call.self_value
 
 
@@ -276,7 +278,8 @@ METHODS = {
     "cuda": cuda,
     "get_submodule": get_submodule,
     "to_empty": itself,
-    **dict.fromkeys(("train", "eval", "cpu", "half", "float", "bfloat16", "double", "type", "to_empty"), itself),
+    **dict.fromkeys(("train", "eval", "cpu", "type", "to_empty"), itself),
+    **dict.fromkeys(precision.BY_METHOD, precision.by_method),
     **dict.fromkeys(
         (
             "compile",
@@ -287,7 +290,6 @@ METHODS = {
             "register_forward_pre_hook",
             "named_buffers",
             "buffers",
-            "set_requires_gradient_sync",
             "set_requires_all_reduce",
             "set_is_last_backward",
             "set_reshard_after_backward",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fsdp_lint.trace.models import fsdp1
 from fsdp_lint.trace.models.api import NOTHING, Call, Handler, Machine, constant_name
 from fsdp_lint.trace.models.tensors import combine, read_number
 from fsdp_lint.trace.values import (
@@ -163,7 +164,8 @@ def getattr_(run: Machine, call: Call) -> Value:
     name = constant_name(call.get(1, ""))
     owner = call.first()
     if name:
-        return run.attribute(owner, name)
+        default = fsdp1.missing(run, call)
+        return default if default is not None else run.attribute(owner, name)
     return run.child(owner, f"[{(call.get(1, '') or Unknown()).name or '?'}]")
 
 
@@ -227,6 +229,10 @@ def vars_(run: Machine, call: Call) -> Value:
         known = run.is_dtensor(owner)
         if known is not None:
             return Const(value=known)
+    if call.name == "hasattr":
+        has = fsdp1.has_attribute(run, call)
+        if has is not None:
+            return Const(value=has)
     return run.opaque_test((call.name, owner.number, name), "other", owner)
 
 

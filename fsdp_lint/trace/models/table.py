@@ -6,15 +6,17 @@ import libcst as cst
 
 from fsdp_lint.project.index import Import
 from fsdp_lint.source.file import Site
-from fsdp_lint.trace.events import Collective, Forward, Handed, RepointOptimizer, SetDevice, UseCuda
+from fsdp_lint.trace.events import CheckClass, Collective, Forward, Handed, RepointOptimizer, SetDevice, UseCuda
 from fsdp_lint.trace.models import (
     checkpoint,
     collectives,
     environment,
     frameworks,
     fsdp,
+    fsdp1,
     modules,
     optim,
+    precision,
     python,
     tensors,
 )
@@ -54,6 +56,8 @@ FUNCTIONS: dict[str, Handler] = {
     **collectives.FUNCTIONS,
     **tensors.FUNCTIONS,
     **python.FUNCTIONS,
+    **fsdp1.FUNCTIONS,
+    **precision.FUNCTIONS,
 }
 MODULE_METHODS: dict[str, Handler] = {**modules.METHODS, **fsdp.METHODS}
 UNKNOWN_METHODS: dict[str, Handler] = {
@@ -346,6 +350,16 @@ def call_unknown(run: Machine, function: Value, call: Call) -> Value | None:
         run.emit(Forward, call.site, module=function)
         return Unknown(name="output", inputs=(function,))
     return None
+
+
+class_asked = fsdp1.asked
+
+
+def note_class(run: Machine, value: Value, classes: Value, by: str, site: Site) -> None:
+    """A test of a module's class: the event, where FSDP1's class, DDP's or one of the project is asked for."""
+    names = tuple(fsdp1.class_name(one) for one in parts(classes))
+    if isinstance(value, Module | Unknown) and any(name for name in names):
+        run.emit(CheckClass, site, value=value, by=by, names=names)
 
 
 def combine(run: Machine, found: list[Tensor], linear: bool) -> Value:

@@ -1,0 +1,79 @@
+"""Types of numbers: what casts a module, which policies ask for which type, and gradient scalers."""
+
+from __future__ import annotations
+
+from fsdp_lint.trace.events import BuildScaler, Cast
+from fsdp_lint.trace.models.api import Call, Machine
+from fsdp_lint.trace.values import Const, External, Object, Unknown, Value
+
+SCALERS = (
+    "torch.amp.GradScaler",
+    "torch.amp.grad_scaler.GradScaler",
+    "torch.cuda.amp.GradScaler",
+    "torch.cuda.amp.grad_scaler.GradScaler",
+    "torch.cpu.amp.GradScaler",
+)
+SHARDED_SCALERS = ("torch.distributed.fsdp.sharded_grad_scaler.ShardedGradScaler",)
+SHORT = {"half": "float16", "float": "float32", "double": "float64"}
+LOW = frozenset({"bfloat16", "float16"})
+BY_METHOD = {"half": "float16", "bfloat16": "bfloat16", "float": "float32", "double": "float64"}
+
+
+def dtype_of(value: Value | None) -> str | None:
+    """Torch's name of the type that a value stands for (`bfloat16`); None where it stands for none, or is not known."""
+    if isinstance(value, External) and value.dotted.startswith("torch."):
+        name = value.dotted.removeprefix("torch.")
+        name = SHORT.get(name, name)
+        return name if name.startswith(("float", "bfloat")) and "." not in name else None
+    if isinstance(value, Const) and isinstance(value.value, str):
+        name = {"bf16": "bfloat16", "fp16": "float16"}.get(value.value, value.value.removeprefix("torch."))
+        return name if name in LOW or name == "float32" else None
+    return None
+
+
+def note_cast(run: Machine, call: Call, how: str) -> None:
+    """`module.to(torch.bfloat16)` and its like: the event, where the type is known."""
+    for value in call.values():
+        dtype = dtype_of(value)
+        if dtype is not None and not isinstance(value, Const):
+            run.emit(Cast, call.site, value=call.self_value, dtype=dtype, how=how)
+
+
+def by_method(run: Machine, call: Call) -> Value:
+    """`module.half()`, `.bfloat16()`, `.float()`, `.double()`: gives the module back."""
+    method = call.name.rpartition(".")[2]
+    if method in BY_METHOD:
+        run.emit(Cast, call.site, value=call.self_value, dtype=BY_METHOD[method], how=f".{method}()")
+    return call.self_value
+
+
+def _scaler(sharded: bool, run: Machine, call: Call) -> Value:
+    made = run.new(Unknown(name="scaler"))
+    enabled = call.kwargs.get("enabled")
+    run.emit(BuildScaler, call.site, scaler=made, sharded=sharded, enabled=enabled)
+    return made
+
+
+def plain_scaler(run: Machine, call: Call) -> Value:
+    """`torch.amp.GradScaler(...)`."""
+    return _scaler(False, run, call)
+
+
+def sharded_scaler(run: Machine, call: Call) -> Value:
+    """FSDP1's `ShardedGradScaler(...)`."""
+    return _scaler(True, run, call)
+
+
+def policy_dtype(policy: Value | None, field: str, position: int) -> Value | None:
+    """What a mixed precision policy says of `param_dtype` (0), `reduce_dtype` (1) or `output_dtype` (2)."""
+    if not isinstance(policy, Object):
+        return None
+    if field in policy.kwargs:
+        return policy.kwargs[field]
+    return policy.args[position] if position < len(policy.args) else None
+
+
+FUNCTIONS = {
+    **dict.fromkeys(SCALERS, plain_scaler),
+    **dict.fromkeys(SHARDED_SCALERS, sharded_scaler),
+}
