@@ -288,7 +288,7 @@ class Calls(State):
         """True when the function reaches FSDP, gets one of its values, or is small."""
         if function.scope is not None or isinstance(function.node, cst.Lambda):
             return True
-        if (function.path, function.qualname) in self.hot or function.cls is not None:
+        if (function.path, function.qualname) in self.hot or function.cls is not None or "seed" in function.name:
             return True
         if any(is_tracked(v) or isinstance(v, Instance | Bound | Function) for v in call.values()):
             return True

@@ -266,6 +266,83 @@ class MakeMesh(Event):
 
 
 @dataclass(eq=False, kw_only=True)
+class Materialise(Event):
+    """`module.to_empty(device=)`: real memory with whatever lay there."""
+
+    of: Value
+    device: Value | None
+
+
+@dataclass(eq=False, kw_only=True)
+class MoveModule(Event):
+    """A module is moved to a device: `.to(device)`, `.cuda()`, `.cpu()`; `how` in the user's words."""
+
+    of: Value
+    device: Value
+    how: str
+
+
+@dataclass(eq=False, kw_only=True)
+class Initialise(Event):
+    """Values are written into parameters or buffers of `of`: nn.init, reset_parameters, an operation in place.
+
+    `tensor` is what was written to, where that is known; `shaped` when the values depend on its shape or on the place
+    in it (Xavier, Kaiming, orthogonal, the identity), `random` when they are drawn.
+    """
+
+    of: tuple[Value, ...]
+    how: str
+    tensor: Value | None = None
+    random: bool = False
+    shaped: bool = False
+
+
+@dataclass(eq=False, kw_only=True)
+class LoadState(Event):
+    """A state dict is put into a model: `how` names the call. `broadcast` when rank 0 sends it to the others."""
+
+    into: tuple[Value, ...]
+    state: Value | None
+    how: str
+    broadcast: bool = False
+
+
+@dataclass(eq=False, kw_only=True)
+class CallMethod(Event):
+    """A method of a module that is not known is called."""
+
+    of: Value
+    method: str
+
+
+@dataclass(eq=False, kw_only=True)
+class RegisterBuffer(Event):
+    """`module.register_buffer(name, tensor)`. `writers` are the methods of its class that write it; None: unknown."""
+
+    of: Value
+    buffer: str
+    persistent: bool | None
+    writers: frozenset[str] | None = None
+
+
+@dataclass(eq=False, kw_only=True)
+class Seed(Event):
+    """The random numbers of torch start anew. `differs` by "rank" or "process", "" when it does not; None: unknown."""
+
+    differs: str | None
+
+
+@dataclass(eq=False, kw_only=True)
+class BuildLoader(Event):
+    """A DataLoader is constructed."""
+
+    loader: Value
+    dataset: Value
+    kwargs: dict[str, Value] = field(default_factory=dict)
+    kwargs_known: bool = True
+
+
+@dataclass(eq=False, kw_only=True)
 class Handed(Event):
     """Values are handed to code that is not known: `to` names it."""
 

@@ -25,6 +25,7 @@ from fsdp_lint.trace.values import (
     Function,
     Instance,
     Mapping,
+    Mesh,
     Method,
     Module,
     Object,
@@ -373,6 +374,8 @@ class Expressions(Conditions):
             return made
         if isinstance(left, Rank) and isinstance(op, cst.Modulo):
             return Rank(name=left.name, scope="local")
+        if isinstance(left, Rank) and isinstance(op, cst.FloorDivide):
+            return Rank(name=left.name, scope="group", owner=left)
         return Unknown(inputs=(left, right))
 
     def yielded(self, inner: cst.BaseExpression | cst.From | None) -> Value:
@@ -499,9 +502,9 @@ class Expressions(Conditions):
         """`value[index]`."""
         value = self.possible(self.evaluate(node.value))
         if len(node.slice) != 1:
-            for element in node.slice:
-                if isinstance(element.slice, cst.Index):
-                    self.evaluate(element.slice.value)
+            indices = [self.evaluate(e.slice.value) for e in node.slice if isinstance(e.slice, cst.Index)]
+            if isinstance(value, Mesh):
+                return table.value_item(self, value, Sequence(items=indices), node) or self.child(value, "[,]")
             if isinstance(value, Tensor):
                 return table.value_item(self, value, Unknown(), node) or value
             return self.child(value, "[,]")

@@ -204,6 +204,7 @@ class Interpreter(Expressions):
             self.emit(RepointOptimizer, self.site(target), optimizer=owner)
         if isinstance(owner, Module) and owner.wraps is None:
             self.adopt(owner, name, value)
+            table.set_attribute(self, owner, name, self.site(target))
         if isinstance(owner, Tensor) and isinstance(owner.source, Params) and owner.form == "parameter":
             how = {"requires_grad": "requires_grad", "data": "update", "grad": "gradient"}.get(name, "")
             if how:

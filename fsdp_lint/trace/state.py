@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from fsdp_lint.project.resolve import Project
 from fsdp_lint.source.file import Site, Source
-from fsdp_lint.trace.events import Event
+from fsdp_lint.trace.events import CallMethod, Event, Initialise, RegisterBuffer
 from fsdp_lint.trace.trace import Trace
 from fsdp_lint.trace.values import (
     Choice,
@@ -39,6 +39,9 @@ STATEMENTS = 6_000
 DEPTH = 16
 # So many events of one kind are generated code or a runaway; rules compare them pair by pair.
 MANY = 150
+# Nothing compares these pair by pair.
+CHEAP = (Initialise, CallMethod, RegisterBuffer)
+CHEAP_MANY = 3_000
 
 RANK_NAMES = {
     "rank": "world",
@@ -141,7 +144,7 @@ class State:
         )
         self.trace.events.append(event)
         self.kinds[kind] += 1
-        if self.kinds[kind] > MANY:
+        if self.kinds[kind] > (CHEAP_MANY if issubclass(kind, CHEAP) else MANY):
             raise OutOfBudget
         module = fields.get("module")
         if isinstance(module, Value):
@@ -151,6 +154,8 @@ class State:
     def new(self, value: V) -> V:
         """Marks a value as born in the loops around."""
         value.loops = tuple(self.loops)
+        if isinstance(value, Module):
+            value.born = len(self.trace.events)
         return value
 
     # attributes ------------------------------------------------------------------------------------------------

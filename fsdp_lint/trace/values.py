@@ -250,7 +250,8 @@ class Module(Value):
     `children` by attribute name, in order. `count` says how many alike this one stands for (a block in a ModuleList
     built by a comprehension); None when that is not known. `wraps` is the module inside an FSDP1 or DDP wrapper.
     `each` says what an unknown one of many was drawn from: "modules", "children" or "items". `holders` are modules
-    that hold it besides its owner.
+    that hold it besides its owner. `buffers` are the names of those registered. `born` is the number of events that
+    came before it was made.
     """
 
     cls: Class | None = None
@@ -264,6 +265,8 @@ class Module(Value):
     each: str = ""
     built: bool = False
     holders: list[Value] = field(default_factory=list)
+    buffers: set[str] = field(default_factory=set)
+    born: int = 0
 
 
 @dataclass(eq=False)
@@ -321,11 +324,27 @@ class StateDict(Value):
 
 @dataclass(eq=False)
 class Mesh(Value):
-    """A device mesh: sizes and names of its dimensions, as far as they are known."""
+    """A device mesh: sizes and names of its dimensions, as far as they are known. `of` is the mesh that it is a slice
+    of; `slices` are its own, by their names."""
 
     device: Value = field(default_factory=Value)
     sizes: Value | None = None
     names: Value | None = None
+    of: Mesh | None = None
+    slices: dict[tuple[str, ...], Mesh] = field(default_factory=dict)
+
+    def dimensions(self) -> int | None:
+        """How many there are; None when that is not known."""
+        for given in (self.names, self.sizes):
+            if isinstance(given, Sequence) and given.exact:
+                return len(given.items)
+        return None
+
+    def dimension_names(self) -> tuple[str, ...]:
+        """Their names, where all are literal; else none."""
+        items = self.names.items if isinstance(self.names, Sequence) and self.names.exact else []
+        found = [item.value for item in items if isinstance(item, Const) and isinstance(item.value, str)]
+        return tuple(found) if len(found) == len(items) else ()
 
 
 @dataclass(eq=False)

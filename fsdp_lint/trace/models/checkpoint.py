@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fsdp_lint.trace.events import Collective, Save, TakeState
+from fsdp_lint.trace.events import Collective, LoadState, Save, TakeState
 from fsdp_lint.trace.models.api import NOTHING, Call, Machine, flag
-from fsdp_lint.trace.values import Const, Object, Sequence, StateDict, Unknown, Value
+from fsdp_lint.trace.values import Const, Object, Sequence, StateDict, Unknown, Value, parts
 
 STATE = "torch.distributed.checkpoint.state_dict"
 DCP = "torch.distributed.checkpoint"
@@ -69,20 +69,37 @@ def get_state_dict(run: Machine, call: Call) -> Value:
 
 def set_state_dict(run: Machine, call: Call) -> Value:
     """`set_model_state_dict` and its like: all ranks must take part."""
-    run.emit(Collective, call.site, op=call.name.rpartition(".")[2], on=tuple(call.args[:1]))
+    op = call.name.rpartition(".")[2]
+    run.emit(Collective, call.site, op=op, on=tuple(call.args[:1]))
+    if op != "set_optimizer_state_dict":
+        options = call.kwargs.get("options")
+        broadcast = isinstance(options, Object) and flag(options.kwargs.get("broadcast_from_rank0")) is not False
+        state = call.get(1, "model_state_dict") or call.kwargs.get("state_dict")
+        run.emit(LoadState, call.site, into=(call.first("model"),), state=state, how=op, broadcast=broadcast)
     return Unknown()
 
 
 def dcp(run: Machine, call: Call) -> Value:
     """`dcp.save`, `dcp.load`, `dcp.async_save`."""
+    op = call.name.rpartition(".")[2]
+    state = call.first("state_dict")
     if flag(call.kwargs.get("no_dist")) is not True:
         run.emit(
             Collective,
             call.site,
-            op=f"torch.distributed.checkpoint.{call.name.rpartition('.')[2]}",
+            op=f"torch.distributed.checkpoint.{op}",
             on=tuple(call.args[:1]),
             group=call.kwargs.get("process_group"),
         )
+    if op.startswith("load"):
+        into = [part.of if isinstance(part, StateDict) else part for part in parts(state)]
+        run.emit(LoadState, call.site, into=tuple(into), state=state, how=f"torch.distributed.checkpoint.{op}")
+    return Unknown()
+
+
+def load_model(run: Machine, call: Call) -> Value:
+    """`safetensors.torch.load_model(model, path)`."""
+    run.emit(LoadState, call.site, into=(call.first("model"),), state=None, how="load_model")
     return Unknown()
 
 
@@ -92,6 +109,7 @@ def options(run: Machine, call: Call) -> Value:
 
 
 FUNCTIONS = {
+    "safetensors.torch.load_model": load_model,
     "torch.save": save,
     "safetensors.torch.save_file": save,
     "pickle.dump": save,

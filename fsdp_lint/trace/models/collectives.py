@@ -42,6 +42,21 @@ def _collective(op: str) -> Handler:
     return handler
 
 
+def sync_module(run: Machine, call: Call) -> Value:
+    """torch's own helpers that send a module's parameters and buffers from rank 0."""
+    run.emit(Collective, call.site, op="broadcast", on=tuple(call.args), plain=True)
+    return Unknown()
+
+
 FUNCTIONS = {
-    f"torch.distributed.{module}{op}": _collective(op) for op in OPERATIONS for module in ("", "distributed_c10d.")
+    **dict.fromkeys(
+        (
+            "torch.distributed.utils._sync_module_states",
+            "torch.distributed.utils._sync_params_and_buffers",
+            "torch.distributed._broadcast_coalesced",
+            "torch.distributed.distributed_c10d._broadcast_coalesced",
+        ),
+        sync_module,
+    ),
+    **{f"torch.distributed.{module}{op}": _collective(op) for op in OPERATIONS for module in ("", "distributed_c10d.")},
 }

@@ -6,7 +6,7 @@ import re
 
 from fsdp_lint.trace.events import InitProcessGroup, MakeMesh, SetDevice, UseCuda
 from fsdp_lint.trace.models.api import NOTHING, Call, Machine, constant_name
-from fsdp_lint.trace.values import Choice, Const, Mesh, Object, Rank, Unknown, Value, WorldSize
+from fsdp_lint.trace.values import Choice, Const, Mesh, Object, Rank, Sequence, Unknown, Value, WorldSize
 
 VARIABLES = {
     "RANK": "world",
@@ -143,6 +143,27 @@ def bare_cuda(value: Value | None) -> bool:
 
 def _is_cpu(value: Value) -> bool:
     return isinstance(value, Object) and value.cls == "torch.device" and constant_name(value.args[0]) == "cpu"
+
+
+def mesh_slice(mesh: Mesh, index: Value) -> Mesh | None:
+    """`mesh["name"]`, `mesh["one", "other"]`: the same each time; None where the names are not literal."""
+    items = index.items if isinstance(index, Sequence) else [index]
+    names = tuple(item.value for item in items if isinstance(item, Const) and isinstance(item.value, str))
+    if len(names) != len(items):
+        return None
+    if names not in mesh.slices:
+        text = ", ".join(repr(name) for name in names)
+        known = mesh.dimension_names()
+        sizes = mesh.sizes.items if isinstance(mesh.sizes, Sequence) and len(mesh.sizes.items) == len(known) else []
+        picked = [sizes[known.index(name)] for name in names] if sizes and set(names) <= set(known) else None
+        mesh.slices[names] = Mesh(
+            name=f"{mesh.name}[{text}]".replace("'", '"'),
+            device=mesh.device,
+            sizes=Sequence(items=picked) if picked is not None else None,
+            names=Sequence(items=[Const(value=name) for name in names]),
+            of=mesh,
+        )
+    return mesh.slices[names]
 
 
 FUNCTIONS = {

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from fsdp_lint.source.file import Site
-from fsdp_lint.trace.events import Collective, Forward, TakeState, UseCuda
-from fsdp_lint.trace.models import precision
+from fsdp_lint.trace.events import Collective, Forward, LoadState, MoveModule, TakeState, UseCuda
+from fsdp_lint.trace.models import init, precision
 from fsdp_lint.trace.models.api import NOTHING, Call, Machine, constant_name, flag
 from fsdp_lint.trace.models.environment import bare_cuda
 from fsdp_lint.trace.values import (
@@ -180,6 +180,7 @@ def state_dict(run: Machine, call: Call) -> Value:
 
 def load_state_dict(run: Machine, call: Call) -> Value:
     """`module.load_state_dict(state)`."""
+    run.emit(LoadState, call.site, into=(call.self_value,), state=call.get(0, "state_dict"), how="load_state_dict")
     return Unknown()
 
 
@@ -195,6 +196,8 @@ def to(run: Machine, call: Call) -> Value:
     if bare_cuda(target):
         run.emit(UseCuda, call.site, value=call.self_value, how='.to("cuda")')
     precision.note_cast(run, call, ".to()")
+    if target is not None:
+        run.emit(MoveModule, call.site, of=call.self_value, device=target, how=".to()")
     return call.self_value
 
 
@@ -203,6 +206,13 @@ def cuda(run: Machine, call: Call) -> Value:
     target = call.get(0, "device")
     if target is None or bare_cuda(target):
         run.emit(UseCuda, call.site, value=call.self_value, how=".cuda()")
+    run.emit(MoveModule, call.site, of=call.self_value, device=Const(value="cuda"), how=".cuda()")
+    return call.self_value
+
+
+def cpu(run: Machine, call: Call) -> Value:
+    """`module.cpu()`."""
+    run.emit(MoveModule, call.site, of=call.self_value, device=Const(value="cpu"), how=".cpu()")
     return call.self_value
 
 
@@ -277,19 +287,17 @@ METHODS = {
     "to": to,
     "cuda": cuda,
     "get_submodule": get_submodule,
-    "to_empty": itself,
-    **dict.fromkeys(("train", "eval", "cpu", "type", "to_empty"), itself),
+    "cpu": cpu,
+    **init.METHODS,
+    **dict.fromkeys(("train", "eval", "type"), itself),
     **dict.fromkeys(precision.BY_METHOD, precision.by_method),
     **dict.fromkeys(
         (
             "compile",
             "zero_grad",
-            "register_buffer",
             "register_parameter",
             "register_forward_hook",
             "register_forward_pre_hook",
-            "named_buffers",
-            "buffers",
             "set_requires_all_reduce",
             "set_is_last_backward",
             "set_reshard_after_backward",
@@ -325,4 +333,7 @@ UNKNOWN_METHODS = (
     "items",
     "zero_grad",
     "register_forward_hook",
+    "reset_parameters",
+    "buffers",
+    "named_buffers",
 )

@@ -14,6 +14,7 @@ from fsdp_lint.trace.models import (
     frameworks,
     fsdp,
     fsdp1,
+    init,
     modules,
     optim,
     precision,
@@ -53,6 +54,7 @@ FUNCTIONS: dict[str, Handler] = {
     **modules.FUNCTIONS,
     **environment.FUNCTIONS,
     **checkpoint.FUNCTIONS,
+    **init.FUNCTIONS,
     **collectives.FUNCTIONS,
     **tensors.FUNCTIONS,
     **python.FUNCTIONS,
@@ -131,6 +133,8 @@ def value_item(run: Machine, value: Value, index: Value, node: cst.Subscript) ->
     """An item that is known for its container's kind; None for others."""
     if isinstance(value, External) and value.dotted == "os.environ" and isinstance(index, Const):
         return environment._variable(run, str(index.value))
+    if isinstance(value, Mesh):
+        return environment.mesh_slice(value, index)
     if isinstance(value, Params):
         return Tensor(name=f"{value.name}[...]", source=value, form="parameter", loops=value.loops)
     if isinstance(value, StateDict):
@@ -145,6 +149,12 @@ def set_item(run: Machine, container: External, index: Value, site: Site) -> Non
     """`os.environ[name] = value`: a process that sees one GPU has chosen its device."""
     if container.dotted == "os.environ" and isinstance(index, Const) and index.value == "CUDA_VISIBLE_DEVICES":
         run.emit(SetDevice, site, how="CUDA_VISIBLE_DEVICES")
+
+
+def set_attribute(run: Machine, owner: Module, name: str, site: Site) -> None:
+    """`module.name = value`: a buffer gets a new value."""
+    if name in owner.buffers or owner.each:
+        init.note_buffer(run, owner, name, site)
 
 
 def has_method(value: Value, name: str) -> bool:
@@ -266,6 +276,8 @@ def optimizer_of_groups(value: Value) -> Optimizer | None:
 def call_library(run: Machine, dotted: str, call: Call) -> Value:
     """A call to a library function or class without a model of its own."""
     last = dotted.rpartition(".")[2]
+    if init.SEED_NAME.search(last) and not dotted.startswith(("torch.", "numpy.", "random.")):
+        return init.seed(run, call)
     if environment.rank_zero_name(last):
         return run.rank_test(environment.rank_zero_name(last) or "world")
     if last in ("get_rank", "global_rank", "get_global_rank"):
@@ -328,6 +340,9 @@ def call_unknown(run: Machine, function: Value, call: Call) -> Value | None:
     if isinstance(function, Condition | Rank):
         return function
     name = call.name.rpartition(".")[2]
+    init.unknown_method(run, function, call)
+    if init.SEED_NAME.search(name):
+        return init.seed(run, call)
     scope = environment.rank_zero_name(name)
     if scope is not None and not call.values():
         return run.rank_test(scope)

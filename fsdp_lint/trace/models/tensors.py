@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from fsdp_lint.source.file import Site
 from fsdp_lint.trace.events import Backward, Collective, ReadScalar, ReduceLocal, UseParameters
+from fsdp_lint.trace.models import init
 from fsdp_lint.trace.models.api import NOTHING, Call, Machine
 from fsdp_lint.trace.values import Params, Tensor, Unknown, Value, parts
 
@@ -171,6 +172,7 @@ def method(run: Machine, value: Tensor, name: str, call: Call) -> Value:
         _use(run, value, "copy", call.site)
         return derived(run, value, "copy" if value.form == "parameter" else _elementwise(value.form))
     if name.endswith("_") and not name.startswith("_"):
+        init.in_place(run, value, name, call)
         _use(run, value, "update", call.site)
         for other in others:
             _use(run, other, "update", call.site)
