@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import os
 import sys
 import traceback
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from fsdp_lint import __version__
-from fsdp_lint.findings import Coverage, Report, Severity
+from fsdp_lint.findings import Coverage, LocatedFix, Report, Severity
 from fsdp_lint.settings import Settings, SettingsError, load
 
 if TYPE_CHECKING:
@@ -23,6 +22,16 @@ if TYPE_CHECKING:
 
 FOUND, FAILED, INTERRUPTED = 1, 2, 130
 _FORMATS = click.Choice(["text", "concise", "json", "github"])
+
+
+@dataclasses.dataclass(frozen=True)
+class _Shown:
+    """How findings are to be shown: `given` are texts that are not on disk, `fixes` asks for the diff of each fix."""
+
+    given: Mapping[str, str]
+    unsafe: bool
+    fixes: bool
+    quiet: bool
 
 
 class _Failure(Exception):
@@ -75,7 +84,10 @@ def cli() -> None:
 @click.option("--ignore", multiple=True, callback=_listed, metavar="RULES", help="Do not run these rules.")
 @click.option("--extend-select", multiple=True, callback=_listed, metavar="RULES", help="Run these rules besides.")
 @click.option("--fix", "mend", is_flag=True, help="Apply the safe fixes.")
+@click.option("--unsafe-fixes", "unsafe", is_flag=True, help="With --fix or --diff: those that may change more, too.")
 @click.option("--diff", is_flag=True, help="Show what --fix would change, and change nothing.")
+@click.option("--fix-only", is_flag=True, help="Apply fixes (as --fix) and do not list what is left.")
+@click.option("--show-fixes", is_flag=True, help="Show the change of each fix and suggestion, and list those applied.")
 @click.option("--output-format", type=_FORMATS, default="text", show_default=True, help="How findings are written.")
 @click.option("--statistics", is_flag=True, help="Count the findings of each rule instead of listing them.")
 @click.option("-q", "--quiet", is_flag=True, help="Write findings only, no closing line.")
@@ -89,7 +101,10 @@ def check(
     ignore: tuple[str, ...],
     extend_select: tuple[str, ...],
     mend: bool,
+    unsafe: bool,
     diff: bool,
+    fix_only: bool,
+    show_fixes: bool,
     output_format: str,
     statistics: bool,
     quiet: bool,
@@ -99,6 +114,7 @@ def check(
     stdin_filename: str | None,
 ) -> int:
     """Look for mistakes in files and folders; `-` reads one file from standard input."""
+    mend = mend or (fix_only and not diff)
     stdin = _stdin(paths, stdin_filename, mend or diff)
     if mend and diff:
         raise click.UsageError("--diff shows what --fix would do: give one of them.")
@@ -112,39 +128,53 @@ def check(
         where = not_excluded(where, settings.root, settings.exclude)
         stdin = stdin if where else None
     if diff:
-        return _show_changes(where, settings, exit_zero)
+        return _show_changes(where, settings, unsafe, exit_zero)
     if mend:
-        report = _mend(where, settings, quiet or output_format not in ("text", "concise"))
+        report = _mend(where, settings, unsafe, show_fixes, quiet or output_format not in ("text", "concise"))
     elif stdin:
         report = engine.analyse((), settings, stdin)
     else:
         report = engine.analyse(where, settings) if where else Report((), (), Coverage(0, 0, 0, 0))
+        report = _with_unfinished(report, settings)
     _complain(report.errors)
-    _echo(_rendered(report, output_format, {str(stdin[0]): stdin[1]} if stdin else {}, quiet, statistics))
+    if fix_only:
+        return FAILED if report.errors else 0
+    given = {str(stdin[0]): stdin[1]} if stdin else {}
+    _echo(_rendered(report, output_format, _Shown(given, unsafe, show_fixes, quiet), statistics))
     counts = any(finding.severity is not Severity.INFO for finding in report.findings)
     return FAILED if report.errors else FOUND if counts and not exit_zero else 0
 
 
-def _show_changes(paths: Sequence[Path], settings: Settings, exit_zero: bool) -> int:
-    from fsdp_lint import engine
+def _with_unfinished(report: Report, settings: Settings) -> Report:
+    from fsdp_lint.fix import writing
 
-    result = engine.fix_files(paths, settings)
+    said = writing.unfinished(settings.root)
+    return dataclasses.replace(report, errors=(said, *report.errors)) if said else report
+
+
+def _show_changes(paths: Sequence[Path], settings: Settings, unsafe: bool, exit_zero: bool) -> int:
+    from fsdp_lint import engine
+    from fsdp_lint.report import diff
+
+    result = engine.fix_files(paths, settings, unsafe)
     errors = (*result.report.errors, *result.errors)
     _complain(errors)
-    _echo(_diff(result.changed))
+    _echo(diff.unified(result.changed))
     return FAILED if errors else FOUND if result.changed and not exit_zero else 0
 
 
-def _mend(paths: Sequence[Path], settings: Settings, quiet: bool) -> Report:
+def _mend(paths: Sequence[Path], settings: Settings, unsafe: bool, show: bool, quiet: bool) -> Report:
     """Fixes the files; what is left, and what went wrong."""
     from fsdp_lint import engine
-    from fsdp_lint.report.lines import counted
+    from fsdp_lint.fix import writing
+    from fsdp_lint.report.lines import applied
 
-    result = engine.fix_files(paths, settings)
-    errors = (*result.report.errors, *result.errors, *_write(result.changed, settings))
+    cut_off = writing.resume(settings.root)
+    result = engine.fix_files(paths, settings, unsafe)
+    written, failed = writing.write_all(result.changed, settings.root, result.together)
     if not quiet:
-        _echo(f"Fixed {counted(result.fixed, 'finding')} in {counted(len(result.changed), 'file')}.\n")
-    return dataclasses.replace(result.report, errors=errors)
+        _echo(applied(result.applied, result.fixed, len(written), show))
+    return dataclasses.replace(result.report, errors=(*cut_off, *result.report.errors, *result.errors, *failed))
 
 
 @cli.command(short_help="List the rules.")
@@ -206,7 +236,7 @@ def _above(paths: Iterable[Path]) -> Path:
         return Path(absolute[0])
 
 
-def _rendered(report: Report, output_format: str, given: Mapping[str, str], quiet: bool, statistics: bool) -> str:
+def _rendered(report: Report, output_format: str, shown: _Shown, statistics: bool) -> str:
     if statistics:
         return _statistics(report, output_format)
     if output_format == "json":
@@ -216,15 +246,33 @@ def _rendered(report: Report, output_format: str, given: Mapping[str, str], quie
     if output_format == "github":
         from fsdp_lint.report import github
 
-        return github.render(report, quiet)
+        return github.render(report, shown.quiet)
     if output_format == "concise":
         from fsdp_lint.report import concise
 
-        return concise.render(report, quiet)
+        return concise.render(report, shown.quiet, shown.unsafe)
     from fsdp_lint.report import text
     from fsdp_lint.report.lines import Lines
 
-    return text.render(report, Lines(given), quiet)
+    return text.render(report, Lines(shown.given), shown.quiet, shown.unsafe, _changes(report, shown))
+
+
+def _changes(report: Report, shown: _Shown) -> dict[LocatedFix, str]:
+    """The diff of each fix, where they are asked for."""
+    if not shown.fixes:
+        return {}
+    from fsdp_lint.fix import apply
+    from fsdp_lint.report import diff
+    from fsdp_lint.source.file import decode
+
+    found = {}
+    for fix in {finding.fix for finding in report.findings if finding.fix is not None}:
+        paths = {edit.place.path for edit in fix.edits}
+        texts = {
+            Path(path): shown.given[path] if path in shown.given else decode(Path(path).read_bytes()) for path in paths
+        }
+        found[fix] = diff.unified(apply.preview(fix, texts))
+    return found
 
 
 def _statistics(report: Report, output_format: str) -> str:
@@ -238,30 +286,6 @@ def _statistics(report: Report, output_format: str) -> str:
             + "\n"
         )
     return "".join(f"{count:>6}  {code}  {name}\n" for (code, name), count in ranked)
-
-
-def _diff(changed: Mapping[Path, tuple[str, str]]) -> str:
-    from fsdp_lint.report.lines import short
-
-    said = []
-    for path, (before, after) in sorted(changed.items()):
-        old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
-        for line in difflib.unified_diff(old, new, short(str(path)), short(str(path))):
-            said.append(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n")
-    return "".join(said)
-
-
-def _write(changed: Mapping[Path, tuple[str, str]], settings: Settings) -> list[str]:
-    """Writes the fixed texts; one line for each file that could not be written."""
-    from fsdp_lint.fix import apply
-
-    errors = []
-    for path, (before, after) in sorted(changed.items()):
-        try:
-            apply.write(path, after, settings.root, before)
-        except apply.NotWritten as error:
-            errors.append(f"{path}: {error}")
-    return errors
 
 
 def _fixes(each: RegisteredRule) -> str:

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from fsdp_lint.findings import Applicability
 from fsdp_lint.registry import RegisteredRule, rules
 
 _CHECKOUT = Path(__file__).resolve().parent.parent
@@ -31,7 +32,8 @@ def page(each: RegisteredRule, fixtures: Path | None) -> str:
         f"{each.rule.code} | {each.rule.severity.value} | fix: {kinds} | {default} by default | since {each.rule.since}"
     )
     parts = [f"# {each.name}", facts, each.doc]
-    example = _example(fixtures / each.name.replace("-", "_")) if fixtures else ""
+    how = "`--fix`" if Applicability.SAFE in each.rule.fixes else "`--fix --unsafe-fixes`"
+    example = _example(fixtures / each.name.replace("-", "_"), how) if fixtures else ""
     return "\n\n".join([*parts, f"## Example\n\n{example}"] if example else parts).rstrip() + "\n"
 
 
@@ -40,7 +42,7 @@ def stripped(text: str) -> str:
     return "\n".join(_MARKS.sub("", line) for line in _BLOCK.sub("", text).split("\n"))
 
 
-def _example(folder: Path) -> str:
+def _example(folder: Path, how: str) -> str:
     """A bad program and the way to its twin: the plainest, `bad_inline`, else the first of those that show a cure."""
     twins = {bad: _twin(bad) for bad in sorted(folder.glob("bad_*")) if bad.suffix == ".py" or bad.is_dir()}
     if not twins:
@@ -54,7 +56,7 @@ def _example(folder: Path) -> str:
     old = _texts(bad)
     parts = [_code("python", text, name) for name, text in old.items()]
     if twin is not None:
-        parts.append(f"{'Fixed by `--fix`' if twin.name.startswith('fixed_') else 'Right'}:")
+        parts.append(f"{f'Fixed by {how}' if twin.name.startswith('fixed_') else 'Right'}:")
         parts.append(_code("diff", _diff(old, _texts(twin))))
     return "\n\n".join(parts)
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
-from fsdp_lint.findings import Coverage, LocatedFinding, Report
+from fsdp_lint.findings import Applicability, Coverage, LocatedFinding, Report
 from fsdp_lint.registry import RegisteredRule, rules, select
 from fsdp_lint.settings import Settings, torch_range
 from fsdp_lint.source.discover import around, discover
@@ -20,12 +21,23 @@ RECURSION = 12_000
 
 @dataclass(frozen=True)
 class FixResult:
-    """What fixing came to: what is left, the files that change (text before and after), how many findings went."""
+    """What fixing came to: what is left, the files that change (text before and after), how many findings went.
+
+    `applied` are the fixes that were made, each with a finding that it mended.
+    """
 
     report: Report
     changed: Mapping[Path, tuple[str, str]]
     errors: tuple[str, ...]
     fixed: int
+    applied: tuple[LocatedFinding, ...] = ()
+
+    @property
+    def together(self) -> list[frozenset[Path]]:
+        """The files that one fix changes, for each fix that changes several: to be written all or none."""
+        fixes = [finding.fix for finding in self.applied if finding.fix is not None]
+        sets = [frozenset(Path(edit.place.path) for edit in fix.edits) for fix in fixes]
+        return [paths for paths in sets if len(paths) > 1]
 
 
 @dataclass(frozen=True)
@@ -135,8 +147,16 @@ def _visible(found: Iterable[LocatedFinding], scope: _Scope, settings: Settings,
         if path not in suppressions:
             suppressions[path] = Suppressions(text(Path(path)))  # type: ignore[operator]
         if not suppressions[path].hides(finding.code, finding.name, *_statement_rows(finding)):
-            kept.append(finding)
+            kept.append(_within(finding, reported))
     return kept
+
+
+def _within(finding: LocatedFinding, reported: Set[str]) -> LocatedFinding:
+    """The finding; its fix is only shown where it would change a file that is not asked about."""
+    fix = finding.fix
+    if fix is None or all(edit.place.path in reported for edit in fix.edits):
+        return finding
+    return dataclasses.replace(finding, fix=dataclasses.replace(fix, applicability=Applicability.DISPLAY))
 
 
 def _statement_rows(finding: LocatedFinding) -> tuple[int, int]:
@@ -150,12 +170,15 @@ def fix_files(paths: Sequence[Path], settings: Settings, unsafe: bool = False) -
 
     scope = _scope(paths, settings)
     first = _analyse(scope, settings)
-    wanted = {Path(edit.place.path) for f in first.findings if f.fix is not None for edit in f.fix.edits}
-    before = {path: decode(path.read_bytes()) for path in sorted(wanted)}
+    before: dict[Path, str] = {}
+
+    def read(path: Path) -> str:
+        before[path] = decode(path.read_bytes())
+        return before[path]
 
     def again(texts: Mapping[Path, str]) -> Report:
         return _analyse(_Scope(scope.reported, scope.universe, scope.errors, texts), settings)
 
-    settled = settle(before, again, unsafe)
-    changed = {p: (before[p], text) for p, text in settled.texts.items() if p in before and before[p] != text}
-    return FixResult(settled.report, changed, settled.errors, settled.fixed)
+    settled = settle({}, again, unsafe, report=first, read=read)
+    changed = {path: (before[path], text) for path, text in settled.texts.items() if before[path] != text}
+    return FixResult(settled.report, changed, settled.errors, settled.fixed, settled.applied)

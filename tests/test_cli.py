@@ -239,6 +239,95 @@ def test_fix_writes(lint: Lint, here: Path, bad: str, good: str) -> None:
     assert (again.returncode, again.stdout) == (0, "[]\n")
 
 
+UNSAFE = """\
+import torch
+from torch.distributed._composable.fsdp import fully_shard
+
+model = torch.nn.Linear(8, 8)
+fully_shard(model)
+"""
+
+
+def test_unsafe_fixes_are_applied_on_request_only(lint: Lint, here: Path) -> None:
+    (here / "fsdp-lint.toml").write_text('torch = ">=2.4"\nselect = ["FSDP901"]\n')
+    (here / "wrong.py").write_text(UNSAFE)
+    found = lint()
+    assert "old-fsdp2-import: `torch" in found.stdout and "(`--fix --unsafe-fixes` does it" in found.stdout
+    assert "\n1 fixable with --fix --unsafe-fixes.\n" in found.stdout
+    assert "old-fsdp2-import: [*] `torch" in lint("--unsafe-fixes").stdout
+    assert (here / "wrong.py").read_text() == UNSAFE
+    safe = lint("--fix")
+    assert safe.returncode == 1 and "Fixed 0 findings in 0 files." in safe.stdout
+    assert (lint("--diff").returncode, lint("--diff").stdout) == (0, "")
+    assert (here / "wrong.py").read_text() == UNSAFE
+    shown = lint("--diff", "--unsafe-fixes")
+    assert shown.returncode == 1 and "\n+from torch.distributed.fsdp import fully_shard\n" in shown.stdout
+    done = lint("--fix", "--unsafe-fixes")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Fixed 1 finding in 1 file." in done.stdout
+    assert (here / "wrong.py").read_text() == UNSAFE.replace("_composable.", "")
+
+
+def test_show_fixes_shows_changes_and_lists_what_was_done(lint: Lint, here: Path, bad: str) -> None:
+    (here / "wrong.py").write_text(bad)
+    found = lint(*ORDER, "--show-fixes")
+    assert found.returncode == 1
+    assert "\n    +fully_shard(model)\n     optimizer = torch.optim.AdamW(model.parameters())\n" in found.stdout
+    assert (here / "wrong.py").read_text() == bad
+    piped = lint(*ORDER, "--show-fixes", "-", stdin=bad)
+    assert "\n    -fully_shard(model)\n" in piped.stdout
+    done = lint(*ORDER, "--fix", "--show-fixes")
+    assert done.stdout.startswith(
+        "Fixed 1 finding in 1 file:\n"
+        "  wrong.py: FSDP101 optimizer-before-shard: Build the optimizer after the model is sharded\n"
+    )
+
+
+def test_fix_only_lists_nothing(lint: Lint, here: Path, bad: str, good: str) -> None:
+    (here / "wrong.py").write_text(bad)
+    hopeless = bad.replace("fully_shard(model)\n", "print(optimizer)\nfully_shard(model)\noptimizer.step()\n")
+    (here / "left.py").write_text(hopeless.replace("optimizer =", "if True: optimizer ="))
+    done = lint(*ORDER, "--fix-only")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "Fixed 1 finding in 1 file.\n", "")
+    assert (here / "wrong.py").read_text() == good
+    assert lint(*ORDER, "--fix-only", "-q").stdout == ""
+    assert lint(*ORDER).returncode == 1
+    (here / "broken.py").write_text("fully_shard(\n")
+    assert lint(*ORDER, "--fix-only").returncode == 2
+    assert lint("--diff", "--fix-only").returncode == 2
+
+
+def test_only_files_that_are_asked_about_are_changed(lint: Lint, here: Path, bad: str) -> None:
+    """The mistake is found through the file that was named, but lies in the other."""
+    (here / "parts.py").write_text(bad.replace("model = ", "def build():\n    model = ").replace("\nopt", "\n    opt")
+                                   .replace("\nfully", "\n    fully") + "    return model, optimizer\n")  # fmt: skip
+    (here / "train.py").write_text("from parts import build\nmodel, optimizer = build()\nmodel(1)\n")
+    old = (here / "parts.py").read_text()
+    lint(*ORDER, "--fix", "train.py")
+    assert (here / "parts.py").read_text() == old
+    assert lint(*ORDER, "--fix").returncode == 0
+    assert (here / "parts.py").read_text() != old
+
+
+def test_what_a_kill_cut_off_is_reported_and_finished(lint: Lint, here: Path, bad: str, good: str) -> None:
+    for name in ("a.py", "b.py"):
+        (here / name).write_text(bad)
+    journal = here / ".fsdp-lint-unfinished.json"
+    entries = [{"path": name, "before": bad, "after": good} for name in ("a.py", "b.py")]
+    journal.write_text(json.dumps(entries))
+    (here / "a.py").write_text(good)
+    said = lint(*ORDER)
+    assert said.returncode == 2 and "an earlier fix was cut off between two files; --fix finishes it" in said.stderr
+    assert lint(*ORDER, "--fix").returncode == 0
+    assert (here / "b.py").read_text() == good and not journal.exists()
+    journal.write_text(json.dumps(entries))
+    (here / "b.py").write_text("mine = 1\n")
+    said = lint(*ORDER, "--fix")
+    assert said.returncode == 2 and "b.py: a fix was cut off and could not be finished: was changed by" in said.stderr
+    assert (here / "b.py").read_text() == "mine = 1\n"
+    assert lint(*ORDER).returncode == 0
+
+
 def test_rules_lists_them(lint: Lint) -> None:
     known = registry.rules()
     done = lint("rules")

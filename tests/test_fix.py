@@ -24,7 +24,7 @@ from fsdp_lint.findings import (
     Severity,
     TextEdit,
 )
-from fsdp_lint.fix.apply import NotWritten, Settled, choose, edit_text, settle, write
+from fsdp_lint.fix.apply import Settled, choose, edit_text, settle
 from fsdp_lint.fix.arguments import argument, function_of, keywords, receiver_of, text_of
 from fsdp_lint.fix.blocks import between, block_of, common_block, siblings, statement_of
 from fsdp_lint.fix.edits import (
@@ -43,6 +43,7 @@ from fsdp_lint.fix.locate import locate
 from fsdp_lint.fix.moves import can_move_after
 from fsdp_lint.fix.names import names_bound, names_used
 from fsdp_lint.fix.spelling import spelled
+from fsdp_lint.fix.writing import NotWritten, write
 from fsdp_lint.source.file import Site, Source, decode
 
 PATH = Path("/project/train.py")
@@ -757,7 +758,7 @@ def test_a_full_disk_leaves_the_old_file(tmp_path: Path) -> None:
     script = """
 import resource, signal, sys
 from pathlib import Path
-from fsdp_lint.fix.apply import NotWritten, write
+from fsdp_lint.fix.writing import NotWritten, write
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
 try:
@@ -778,7 +779,7 @@ def test_a_killed_process_leaves_the_old_file(tmp_path: Path) -> None:
     script = """
 import sys
 from pathlib import Path
-from fsdp_lint.fix.apply import write
+from fsdp_lint.fix.writing import write
 write(Path(sys.argv[1]), "y = 2\\n" * 10000, inside=Path(sys.argv[1]).parent)
 """
 

@@ -34,7 +34,7 @@ TABLE: dict[str, tuple[set[str], set[str]]] = {
         set(),
     ),
     "report": ({"findings"}, {"click"}),
-    "docs": ({"registry"}, set()),
+    "docs": ({"registry", "findings"}, set()),
     "cli": (
         {"__init__", "engine", "registry", "docs", "report", "settings", "findings", "source", "fix"},
         {"click"},

@@ -23,7 +23,7 @@ from fsdp_lint.findings import (
 )
 from fsdp_lint.report import concise, github, text
 from fsdp_lint.report import json as as_json
-from fsdp_lint.report.lines import Lines, closing
+from fsdp_lint.report.lines import Lines, closing, fixable
 
 COVERAGE = Coverage(files=12, read=5, sites=4, followed=4)
 SOURCE = """\
@@ -69,7 +69,8 @@ def shown(*findings: LocatedFinding, given: dict[str, str] | None = None) -> str
 
 def test_text_shows_the_span_the_witnesses_and_what_to_do(path: str) -> None:
     assert unstyle(text.render(report(finding(path)), Lines())) == (
-        "train.py:2:13: error FSDP101 optimizer-before-shard: `optimizer` gets parameters that `model` will not keep\n"
+        "train.py:2:13: error FSDP101 optimizer-before-shard: [*] `optimizer` gets parameters that `model` will "
+        "not keep\n"
         "     2 | optimizer = AdamW(model.parameters())\n"
         "       |             ^^^^^^^^^^^^^^^^^^^^^^^^^\n"
         "  because train.py:3:1: `model` is sharded here\n"
@@ -78,17 +79,43 @@ def test_text_shows_the_span_the_witnesses_and_what_to_do(path: str) -> None:
         "  help: Build the optimizer after the last sharding call.\n"
         "  fix: Build `optimizer` after the sharding (`--fix` does it)\n"
         "\n"
+        "[*] 1 fixable with --fix.\n"
         "Found 1 error in 1 file (12 files seen, 5 speak of FSDP). Sharding sites: 4 seen, 4 followed.\n"
     )
 
 
 def test_text_says_who_applies_a_fix(path: str) -> None:
-    def fixed(kind: Applicability) -> str:
-        return shown(finding(path, fix=LocatedFix(kind, "Do it", ())))
+    def fixed(kind: Applicability, unsafe: bool = False) -> str:
+        one = finding(path, fix=LocatedFix(kind, "Do it", ()))
+        return unstyle(text.render(report(one), Lines(), unsafe=unsafe))
 
-    assert "not applied by the tool" in fixed(Applicability.DISPLAY)
-    assert "may change more" in fixed(Applicability.UNSAFE)
+    assert "[*]" not in fixed(Applicability.DISPLAY, unsafe=True)
+    assert "  suggestion: Do it (not applied by the tool)\n" in fixed(Applicability.DISPLAY)
+    assert "  fix: Do it (`--fix --unsafe-fixes` does it: see what else it changes)\n" in fixed(Applicability.UNSAFE)
+    assert ": [*] `optimizer`" not in fixed(Applicability.UNSAFE)
+    assert ": [*] `optimizer`" in fixed(Applicability.UNSAFE, unsafe=True)
+    assert ": [*] `optimizer`" in fixed(Applicability.SAFE)
     assert "fix:" not in shown(finding(path, fix=None))
+
+
+def test_text_shows_the_change_of_a_fix_where_it_is_asked_for(path: str) -> None:
+    fix = LocatedFix(Applicability.DISPLAY, "Do it", ())
+    changes = {fix: "--- a.py\n+++ a.py\n@@ -1 +1 @@\n-a\x1b[2J\n+b\n"}
+    said = unstyle(text.render(report(finding(path, fix=fix)), Lines(), quiet=True, changes=changes))
+    assert said.endswith("(not applied by the tool)\n    --- a.py\n    +++ a.py\n    @@ -1 +1 @@\n    -a�[2J\n    +b\n")
+
+
+def test_the_line_on_fixes_counts_by_kind() -> None:
+    def said(*kinds: Applicability, unsafe: bool = False) -> str:
+        found = [finding("/a.py", fix=LocatedFix(kind, "Do it", ())) for kind in kinds]
+        return fixable(report(*found, finding("/a.py", fix=None)), unsafe)
+
+    safe, more, shown_only = Applicability.SAFE, Applicability.UNSAFE, Applicability.DISPLAY
+    assert said(safe, safe, shown_only) == "[*] 2 fixable with --fix.\n"
+    assert said(safe, more) == "[*] 1 fixable with --fix, 1 more with --unsafe-fixes.\n"
+    assert said(more) == "1 fixable with --fix --unsafe-fixes.\n"
+    assert said(safe, more, unsafe=True) == "[*] 2 fixable with --fix --unsafe-fixes.\n"
+    assert said() == said(shown_only) == ""
 
 
 def test_text_marks_the_first_line_of_a_long_span(path: str) -> None:
@@ -137,11 +164,19 @@ def test_rows_are_not_split_at_form_feeds(path: str) -> None:
 
 
 def test_concise_has_one_line_each(path: str) -> None:
-    said = concise.render(report(finding(path), finding(path, severity=Severity.INFO)), quiet=True).splitlines()
-    assert said == [
-        "train.py:2:13: error FSDP101 optimizer-before-shard: `optimizer` gets parameters that `model` will not keep",
-        "train.py:2:13: info FSDP101 optimizer-before-shard: `optimizer` gets parameters that `model` will not keep",
+    def fixed(kind: Applicability) -> LocatedFinding:
+        return finding(path, fix=LocatedFix(kind, "Do it", ()), severity=Severity.INFO, message="wrong")
+
+    found = report(finding(path), *map(fixed, Applicability), finding(path, fix=None, message="wrong"))
+    assert concise.render(found, quiet=True).splitlines() == [
+        "train.py:2:13: error FSDP101 optimizer-before-shard: [*] `optimizer` gets parameters that `model` will "
+        "not keep",
+        "train.py:2:13: info FSDP101 optimizer-before-shard: [*] wrong",
+        "train.py:2:13: info FSDP101 optimizer-before-shard: [unsafe fix] wrong",
+        "train.py:2:13: info FSDP101 optimizer-before-shard: [suggestion] wrong",
+        "train.py:2:13: error FSDP101 optimizer-before-shard: wrong",
     ]
+    assert concise.render(found, quiet=True, unsafe=True).count("[*]") == 3
 
 
 def test_json_has_the_keys_of_ruffs(path: str) -> None:

@@ -1,35 +1,30 @@
-"""Applies fixes: chooses those that do not meet, checks what each one did, and writes files whole or not at all."""
+"""Applies fixes to texts: chooses those that do not meet, and undoes what did not do what it should."""
 
 from __future__ import annotations
 
-import io
 import itertools
-import os
-import tempfile
-import tokenize
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from fsdp_lint.findings import Applicability, LocatedFinding, LocatedFix, Place, Report, TextEdit
 from fsdp_lint.fix.lines import Lines
-from fsdp_lint.source.file import Source, Unreadable, decode
-
-
-class NotWritten(Exception):
-    """A file was left as it was; the message says why in one line, without the file's name."""
+from fsdp_lint.source.file import Source, Unreadable
 
 
 @dataclass(frozen=True)
 class Settled:
-    """What fixing came to: the texts, what is still found in them, how many findings went, and what went wrong."""
+    """What fixing came to: the texts, what is still found in them, how many findings went, and what went wrong.
+
+    `applied` are the fixes that stayed, each with a finding that it mended, in order.
+    """
 
     texts: Mapping[Path, str]
     report: Report
     fixed: int
     errors: tuple[str, ...]
+    applied: tuple[LocatedFinding, ...] = ()
 
 
 def choose(fixes: Iterable[LocatedFix], unsafe: bool) -> list[LocatedFix]:
@@ -79,28 +74,39 @@ def settle(
     analyse: Callable[[Mapping[Path, str]], Report],
     unsafe: bool,
     rounds: int = 10,
+    report: Report | None = None,
+    read: Callable[[Path], str] | None = None,
 ) -> Settled:
-    """Fixes until nothing changes. A fix that does not do what it should is undone and has its line in `errors`."""
-    report = analyse(texts)
+    """Fixes until nothing changes. A fix that does not do what it should is undone and has its line in `errors`.
+
+    `report` is what is found in `texts`, where that is known already; `read` gives the text of a file that is not among
+    `texts` and that a fix turns out to change.
+    """
+    report = analyse(texts) if report is None else report
     fixed = 0
     errors: list[str] = []
+    applied: list[LocatedFinding] = []
     failed: set[object] = set()
     batch: int | None = None  # how many fixes are tried at once; halved until the one that fails is found
     while True:
         owners = _owners(report, texts, failed)
         chosen = choose(owners, unsafe)
         if not chosen:
-            return Settled(texts, report, fixed, tuple(errors))
+            return Settled(texts, report, fixed, tuple(errors), tuple(applied))
         if rounds == 0:
             places = ", ".join(sorted({_named(finding) for fix in chosen for finding in owners[fix]}))
             errors.append(f"fixes do not come to an end: {places}")
-            return Settled(texts, report, fixed, tuple(errors))
+            return Settled(texts, report, fixed, tuple(errors), tuple(applied))
         tried = chosen[:batch]
         owned = [finding for fix in tried for finding in owners[fix]]
+        if read is not None:
+            others = {Path(edit.place.path) for fix in tried for edit in fix.edits} - texts.keys()
+            texts = {**texts, **{path: read(path) for path in others}}
         after = _attempt(texts, report, tried, owned, analyse)
         if not isinstance(after, str):
             fixed += len(report.findings) - len(after[1].findings)
             texts, report = after
+            applied += [owners[fix][0] for fix in tried]
             # Each success leaves fewer findings, so parts of a round need not count as rounds.
             rounds -= 1 if batch is None else 0
             batch = None
@@ -172,52 +178,9 @@ def _attempt(
     return fresh, after
 
 
-def write(path: Path, text: str, inside: Path, was: str | None = None) -> None:
-    """Replaces a file's text in one step; its encoding, byte order mark and mode stay. Raises NotWritten.
-
-    A link is followed only to a file under `inside`, the project's folder. Where `was` is given and is not what the
-    file holds, somebody else has changed it and nothing is written.
-    """
-    try:
-        real = path.resolve(strict=True)
-        if not real.is_relative_to(inside.resolve()):
-            raise NotWritten("is a link that leads out of the project")
-        if not real.is_file():
-            raise NotWritten("is not a file")
-        if not os.access(real, os.W_OK):
-            raise NotWritten("may not be written")
-        old = real.read_bytes()
-        if was is not None and decode(old) != was:
-            raise NotWritten("was changed by another program meanwhile")
-        # "utf-8-sig" for a file with a byte order mark, so that it is written again.
-        encoding, _ = tokenize.detect_encoding(io.BytesIO(old).readline)
-        _replace(real, text.encode(encoding))
-    except (OSError, UnicodeEncodeError, SyntaxError, Unreadable) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise NotWritten(f"could not be written: {reason}") from error
-
-
-def _replace(real: Path, data: bytes) -> None:
-    """Puts a complete file in the place of the old one: whoever reads sees one or the other, never a part."""
-    status = real.stat()
-    handle, name = tempfile.mkstemp(prefix=f".{real.name}.", suffix=".tmp", dir=real.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        with suppress(PermissionError, AttributeError):
-            os.chown(name, status.st_uid, status.st_gid)
-        os.chmod(name, status.st_mode & 0o7777)
-        os.replace(name, real)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(name)
-        raise
-    # The new name itself must reach the disk too; not every system can open a folder.
-    with suppress(OSError):
-        folder = os.open(real.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+def preview(fix: LocatedFix, texts: Mapping[Path, str]) -> dict[Path, tuple[str, str]]:
+    """What one fix would change: the files' texts before and after. Raises KeyError for a file that is not given."""
+    edits: dict[Path, list[TextEdit]] = defaultdict(list)
+    for edit in fix.edits:
+        edits[Path(edit.place.path)].append(edit)
+    return {path: (texts[path], edit_text(texts[path], theirs)) for path, theirs in edits.items()}

@@ -6,9 +6,9 @@ import os
 import re
 import tokenize
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from fsdp_lint.findings import Coverage, Place, Report, Severity
+from fsdp_lint.findings import Applicability, Coverage, LocatedFinding, LocatedFix, Place, Report, Severity
 
 _SHOWN_UNFOLLOWED = 10
 
@@ -55,6 +55,35 @@ def spot(place: Place) -> str:
 def counted(count: int, word: str) -> str:
     """1 file, 2 files."""
     return f"{count} {word}" if count == 1 or word == "info" else f"{count} {word}s"
+
+
+def mark(fix: LocatedFix | None, unsafe: bool) -> str:
+    """`[*] ` where the fix is applied by --fix with the options that were given, as ruff marks it."""
+    if fix is None or fix.applicability is Applicability.DISPLAY:
+        return ""
+    return "[*] " if unsafe or fix.applicability is Applicability.SAFE else ""
+
+
+def fixable(report: Report, unsafe: bool) -> str:
+    """A line that says how many findings the tool can mend, and with which options; empty where it can mend none."""
+    kinds = Counter(finding.fix.applicability for finding in report.findings if finding.fix is not None)
+    safe, more = kinds[Applicability.SAFE], kinds[Applicability.UNSAFE]
+    if unsafe and more:
+        return f"[*] {safe + more} fixable with --fix --unsafe-fixes.\n"
+    said = f"[*] {safe} fixable with --fix" if safe else ""
+    if more:
+        said += f", {more} more with --unsafe-fixes" if said else f"{more} fixable with --fix --unsafe-fixes"
+    return f"{said}.\n" if said else ""
+
+
+def applied(fixes: Sequence[LocatedFinding], fixed: int, files: int, show: bool) -> str:
+    """What --fix has done; with `show`, each fix with its file."""
+    said = f"Fixed {counted(fixed, 'finding')} in {counted(files, 'file')}{':' if show and fixes else '.'}\n"
+    if show:
+        for finding in fixes:
+            what = finding.fix.message if finding.fix is not None else ""
+            said += f"  {short(finding.place.path)}: {finding.code} {finding.name}: {what}\n"
+    return said
 
 
 def closing(report: Report) -> str:

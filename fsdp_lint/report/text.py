@@ -2,48 +2,67 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from click import style
 
 from fsdp_lint.findings import Applicability, LocatedFinding, LocatedFix, Place, Report, Severity
-from fsdp_lint.report.lines import Lines, closing, spot
+from fsdp_lint.report.lines import Lines, closing, fixable, mark, spot
 
 _COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
 _WIDTH = 160
 
 
-def render(report: Report, lines: Lines, quiet: bool = False) -> str:
-    """The whole report; styled, the caller takes colours off where they are not wanted."""
-    blocks = ["\n".join(_finding(finding, lines)) + "\n" for finding in report.findings]
+def render(
+    report: Report,
+    lines: Lines,
+    quiet: bool = False,
+    unsafe: bool = False,
+    changes: Mapping[LocatedFix, str] | None = None,
+) -> str:
+    """The whole report; styled, the caller takes colours off where they are not wanted.
+
+    `unsafe` says that unsafe fixes count as those that are applied; `changes` are the diffs to show of fixes.
+    """
+    blocks = ["\n".join(_finding(finding, lines, unsafe, changes or {})) + "\n" for finding in report.findings]
     if not quiet:
-        blocks.append(closing(report) + "\n")
+        blocks.append(f"{fixable(report, unsafe)}{closing(report)}\n")
     return "\n".join(blocks)
 
 
-def _finding(finding: LocatedFinding, lines: Lines) -> Iterator[str]:
+def _finding(finding: LocatedFinding, lines: Lines, unsafe: bool, changes: Mapping[LocatedFix, str]) -> Iterator[str]:
     colour = _COLOURS[finding.severity]
     severity = style(finding.severity.value, fg=colour, bold=True)
     rule = f"{style(finding.code, bold=True)} {finding.name}"
-    yield f"{style(spot(finding.place), bold=True)}: {severity} {rule}: {finding.message}"
+    fix = finding.fix
+    yield f"{style(spot(finding.place), bold=True)}: {severity} {rule}: {mark(fix, unsafe)}{finding.message}"
     yield from _excerpt(finding.place, lines, colour)
     for related in finding.related:
         yield f"  {style('because', bold=True)} {spot(related.place)}: {related.message}"
         yield from _excerpt(related.place, lines, "blue")
     if finding.help:
         yield f"  {style('help', bold=True)}: {finding.help}"
-    if finding.fix:
-        yield f"  {style('fix', bold=True)}: {_fix(finding.fix)}"
+    if fix:
+        name = "suggestion" if fix.applicability is Applicability.DISPLAY else "fix"
+        yield f"  {style(name, bold=True)}: {_fix(fix)}"
+        yield from _change(changes.get(fix, ""))
 
 
 def _fix(fix: LocatedFix) -> str:
     how = {
         Applicability.SAFE: "`--fix` does it",
-        Applicability.UNSAFE: "it may change more than this, so it is not applied by `--fix`",
+        Applicability.UNSAFE: "`--fix --unsafe-fixes` does it: see what else it changes",
         Applicability.DISPLAY: "not applied by the tool",
     }
     return f"{fix.message} ({how[fix.applicability]})"
+
+
+def _change(diff: str) -> Iterator[str]:
+    for row in re.split(r"\r\n|\r|\n", diff.rstrip("\r\n")) if diff else ():
+        colour = None if row.startswith(("---", "+++")) else {"-": "red", "+": "green"}.get(row[:1])
+        yield f"    {style(_printable(row), fg=colour)}".rstrip()
 
 
 def _excerpt(place: Place, lines: Lines, colour: str) -> Iterator[str]:
