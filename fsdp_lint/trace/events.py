@@ -209,6 +209,14 @@ class Save(Event):
 
 
 @dataclass(eq=False, kw_only=True)
+class SetEntry(Event):
+    """An entry of a state dict, or of what a file held, is replaced or added."""
+
+    container: Value
+    content: Value
+
+
+@dataclass(eq=False, kw_only=True)
 class Collective(Event):
     """Something that all ranks must do together. `op` is its name, `on` what it works on, `group` its process group."""
 
@@ -299,12 +307,16 @@ class Initialise(Event):
 
 @dataclass(eq=False, kw_only=True)
 class LoadState(Event):
-    """A state dict is put into a model: `how` names the call. `broadcast` when rank 0 sends it to the others."""
+    """A state dict is put into a model or an optimizer: `how` names the call. `broadcast` when rank 0 sends it to the
+    others. `form` is the kind of state dict that the call takes: "own" (entries like the model's parameters), "full",
+    "filled" (its tensors are filled in place) or "unknown".
+    """
 
     into: tuple[Value, ...]
     state: Value | None
     how: str
     broadcast: bool = False
+    form: str = "own"
 
 
 @dataclass(eq=False, kw_only=True)

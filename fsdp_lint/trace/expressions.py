@@ -24,6 +24,7 @@ from fsdp_lint.trace.values import (
     External,
     Function,
     Instance,
+    Loaded,
     Mapping,
     Mesh,
     Method,
@@ -703,7 +704,8 @@ class Expressions(Conditions):
 
     def _matters(self, value: Value) -> bool:
         return any(
-            isinstance(p, Module | Params | Tensor | Optimizer | StateDict | Instance) or p.number in self.touched
+            isinstance(p, Module | Params | Tensor | Optimizer | StateDict | Instance | Loaded)
+            or p.number in self.touched
             for p in parts(value)
         )
 

@@ -9,7 +9,7 @@ from typing import Any
 import libcst as cst
 
 from fsdp_lint.source.file import Site
-from fsdp_lint.trace.events import RepointOptimizer, UseParameters
+from fsdp_lint.trace.events import RepointOptimizer, SetEntry, UseParameters
 from fsdp_lint.trace.expressions import LONG, UNROLL, Expressions
 from fsdp_lint.trace.models import table
 from fsdp_lint.trace.models.api import Call
@@ -26,11 +26,13 @@ from fsdp_lint.trace.values import (
     Guards,
     Instance,
     Literal,
+    Loaded,
     Mapping,
     Module,
     Optimizer,
     Params,
     Sequence,
+    StateDict,
     Tensor,
     Unknown,
     Value,
@@ -249,6 +251,8 @@ class Interpreter(Expressions):
                 self.emit(RepointOptimizer, self.site(target), optimizer=optimizer)
             key = index.value if isinstance(index, Const) else index.name or "?"
             self.store(container, f"[{key!r}]", value)
+            if any(isinstance(one, Loaded | StateDict) for one in container.line()):
+                self.emit(SetEntry, self.site(target), container=container, content=value)
 
     def augment(self, target: cst.BaseExpression, op: cst.BaseAugOp, value: Value, node: cst.CSTNode) -> None:
         """`target += value`."""

@@ -128,6 +128,13 @@ class Unknown(Value):
 
 
 @dataclass(eq=False)
+class Loaded(Unknown):
+    """What a file holds, as torch.load or safetensors read it. `path_by_rank`: each rank has a file of its own."""
+
+    path_by_rank: bool = False
+
+
+@dataclass(eq=False)
 class Const(Value):
     """A literal: number, string, None, True ..."""
 

@@ -63,6 +63,9 @@ class Machine(Protocol):
     def new(self, value: V) -> V:
         """Marks a value as born here."""
 
+    def possible(self, value: Value) -> Value:
+        """The value without the options that cannot be here."""
+
     def options(self, value: Value) -> list[Option]:
         """The values that a value can be here."""
 

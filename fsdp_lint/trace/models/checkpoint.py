@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from fsdp_lint.trace.events import Collective, LoadState, Save, TakeState
 from fsdp_lint.trace.models.api import NOTHING, Call, Machine, flag
-from fsdp_lint.trace.values import Const, Object, Sequence, StateDict, Unknown, Value, parts
+from fsdp_lint.trace.values import (
+    Bound,
+    Const,
+    Instance,
+    Loaded,
+    Mapping,
+    Object,
+    Sequence,
+    StateDict,
+    Unknown,
+    Value,
+    parts,
+)
 
 STATE = "torch.distributed.checkpoint.state_dict"
 DCP = "torch.distributed.checkpoint"
@@ -67,22 +79,54 @@ def get_state_dict(run: Machine, call: Call) -> Value:
     )
 
 
-def set_state_dict(run: Machine, call: Call) -> Value:
-    """`set_model_state_dict` and its like: all ranks must take part."""
-    op = call.name.rpartition(".")[2]
-    run.emit(Collective, call.site, op=op, on=tuple(call.args[:1]))
-    if op != "set_optimizer_state_dict":
-        options = call.kwargs.get("options")
-        broadcast = isinstance(options, Object) and flag(options.kwargs.get("broadcast_from_rank0")) is not False
-        state = call.get(1, "model_state_dict") or call.kwargs.get("state_dict")
-        run.emit(LoadState, call.site, into=(call.first("model"),), state=state, how=op, broadcast=broadcast)
+def load(run: Machine, call: Call) -> Value:
+    """`torch.load(path)` and its like."""
+    path = call.get(0, "f") or call.kwargs.get("filename") or Unknown()
+    return run.new(Loaded(inputs=(path,), path_by_rank=run.mentions_rank(path)))
+
+
+def set_model_state_dict(run: Machine, call: Call) -> Value:
+    """`set_model_state_dict(model, state, options=)`: all ranks must take part."""
+    model = call.first("model")
+    run.emit(Collective, call.site, op="set_model_state_dict", on=(model,))
+    _put(run, call, model, call.get(1, "model_state_dict") or call.kwargs.get("state_dict"))
     return Unknown()
+
+
+def set_optimizer_state_dict(run: Machine, call: Call) -> Value:
+    """`set_optimizer_state_dict(model, optimizers, state, options=)`."""
+    run.emit(Collective, call.site, op="set_optimizer_state_dict", on=(call.first("model"),))
+    _put(run, call, call.get(1, "optimizers"), call.get(2, "optim_state_dict"))
+    return Unknown()
+
+
+def set_state_dict(run: Machine, call: Call) -> Value:
+    """`set_state_dict(model, optimizers, model_state_dict=, optim_state_dict=, options=)`: both."""
+    run.emit(Collective, call.site, op="set_state_dict", on=(call.first("model"),))
+    _put(run, call, call.first("model"), call.kwargs.get("model_state_dict"))
+    _put(run, call, call.get(1, "optimizers"), call.kwargs.get("optim_state_dict"))
+    return Unknown()
+
+
+def _put(run: Machine, call: Call, into: Value | None, state: Value | None) -> None:
+    if into is None:
+        return
+    options = call.kwargs.get("options")
+    form = options_form(options).partition("-")[0].replace("sharded", "own")
+    run.emit(
+        LoadState,
+        call.site,
+        into=(into,),
+        state=state,
+        how=call.name.rpartition(".")[2],
+        broadcast=isinstance(options, Object) and flag(options.kwargs.get("broadcast_from_rank0")) is not False,
+        form="unknown" if call.open else form,
+    )
 
 
 def dcp(run: Machine, call: Call) -> Value:
     """`dcp.save`, `dcp.load`, `dcp.async_save`."""
     op = call.name.rpartition(".")[2]
-    state = call.first("state_dict")
     if flag(call.kwargs.get("no_dist")) is not True:
         run.emit(
             Collective,
@@ -91,15 +135,28 @@ def dcp(run: Machine, call: Call) -> Value:
             on=tuple(call.args[:1]),
             group=call.kwargs.get("process_group"),
         )
-    if op.startswith("load"):
-        into = [part.of if isinstance(part, StateDict) else part for part in parts(state)]
-        run.emit(LoadState, call.site, into=tuple(into), state=state, how=f"torch.distributed.checkpoint.{op}")
     return Unknown()
 
 
-def load_model(run: Machine, call: Call) -> Value:
-    """`safetensors.torch.load_model(model, path)`."""
-    run.emit(LoadState, call.site, into=(call.first("model"),), state=None, how="load_model")
+def dcp_load(run: Machine, call: Call) -> Value:
+    """`dcp.load(state)`: asks objects in it for their state, fills that, and gives it back to them."""
+    dcp(run, call)
+    state = run.possible(call.first("state_dict"))
+    found = state
+    owners: list[tuple[Value, Value]] = []
+    if isinstance(state, Mapping):
+        found = Mapping(items=dict(state.items), rest=list(state.rest), open=state.open)
+        for key, value in state.items.items():
+            if isinstance(value, Instance) and isinstance(run.attribute(value, "state_dict"), Bound):
+                found.items[key] = run.invoke(run.attribute(value, "state_dict"), Call(site=call.site))
+                owners.append((value, found.items[key]))
+    into = tuple(part.of if isinstance(part, StateDict) else part for part in parts(found))
+    how = f"torch.distributed.checkpoint.{call.name.rpartition('.')[2]}"
+    run.emit(LoadState, call.site, into=into, state=found, how=how, form="filled")
+    for owner, content in owners:
+        method = run.attribute(owner, "load_state_dict")
+        if isinstance(method, Bound):
+            run.invoke(method, Call(site=call.site, args=[content]))
     return Unknown()
 
 
@@ -113,15 +170,25 @@ FUNCTIONS = {
     "torch.save": save,
     "safetensors.torch.save_file": save,
     "pickle.dump": save,
+    **dict.fromkeys(
+        (
+            "torch.load",
+            "torch.hub.load_state_dict_from_url",
+            "safetensors.torch.load_file",
+            "safetensors.safe_open",
+            "pickle.load",
+        ),
+        load,
+    ),
     f"{STATE}.get_model_state_dict": get_model_state_dict,
     f"{STATE}.get_optimizer_state_dict": get_optimizer_state_dict,
     f"{STATE}.get_state_dict": get_state_dict,
-    f"{STATE}.set_model_state_dict": set_state_dict,
-    f"{STATE}.set_optimizer_state_dict": set_state_dict,
+    f"{STATE}.set_model_state_dict": set_model_state_dict,
+    f"{STATE}.set_optimizer_state_dict": set_optimizer_state_dict,
     f"{STATE}.set_state_dict": set_state_dict,
     f"{STATE}.StateDictOptions": options,
     **{
-        f"{DCP}{middle}.{name}": dcp
+        f"{DCP}{middle}.{name}": dcp_load if name.startswith("load") else dcp
         for middle in ("", ".state_dict_saver", ".state_dict_loader")
         for name in ("save", "load", "async_save", "save_state_dict", "load_state_dict")
     },

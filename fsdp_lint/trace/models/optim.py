@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from fsdp_lint.trace.events import BuildOptimizer, RepointOptimizer, Step, TakeState
+from fsdp_lint.trace.events import BuildOptimizer, LoadState, RepointOptimizer, Step, TakeState
 from fsdp_lint.trace.models.api import NOTHING, Call, Machine
 from fsdp_lint.trace.values import Optimizer, StateDict, Unknown, Value
 
@@ -50,6 +50,12 @@ def state_dict(run: Machine, call: Call) -> Value:
     return state
 
 
+def load_state_dict(run: Machine, call: Call) -> Value:
+    """`optimizer.load_state_dict(state)`."""
+    run.emit(LoadState, call.site, into=(call.self_value,), state=call.get(0, "state_dict"), how="load_state_dict")
+    return NOTHING
+
+
 def repoint(run: Machine, call: Call) -> Value:
     """`optimizer.add_param_group(group)`."""
     if isinstance(call.self_value, Optimizer):
@@ -73,7 +79,7 @@ METHODS = {
     "state_dict": state_dict,
     "add_param_group": repoint,
     "zero_grad": nothing,
-    "load_state_dict": nothing,
+    "load_state_dict": load_state_dict,
     "register_step_post_hook": hook,
     "register_step_pre_hook": hook,
 }

@@ -29,6 +29,7 @@ from fsdp_lint.trace.values import (
     External,
     Function,
     Instance,
+    Loaded,
     Mapping,
     Mesh,
     Method,
@@ -354,6 +355,8 @@ def call_unknown(run: Machine, function: Value, call: Call) -> Value | None:
         if name != "init_process_group":
             run.emit(Collective, call.site, op="barrier", on=(), plain=True)
         return Unknown()
+    if isinstance(function.owner, Loaded) and function.key in ("get_tensor", "get", "pop"):
+        return run.child(function.owner, "[?]")
     if name == "submit" and call.args and isinstance(call.args[0], Function | Bound | Method | External):
         return run.invoke(call.args[0], Call(site=call.site, args=call.args[1:], kwargs=call.kwargs, name="submit"))
     if name in ("clear", "extend", "append"):

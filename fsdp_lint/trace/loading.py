@@ -1,0 +1,79 @@
+"""Questions about what is loaded: whether the state dict that a sharded model gets holds whole, plain tensors."""
+
+from __future__ import annotations
+
+from fsdp_lint.trace.events import Event, LoadState, Save, SetEntry, Shard, TakeState
+from fsdp_lint.trace.saving import loose_shards, raw_states
+from fsdp_lint.trace.trace import Trace, called
+from fsdp_lint.trace.values import Choice, Loaded, Mapping, Module, Sequence, StateDict, Tensor, Value, parts
+
+# What these get of a state dict, they only read.
+READERS = ("print", "len", "info", "debug", "warning", "log", "keys", "append", "update", "load_state_dict")
+
+HOLDERS = (Choice, Mapping, Sequence)
+
+
+def surely_sharded(trace: Trace, module: Value, at: Event, generation: int) -> Shard | None:
+    """The sharding call that has touched `module` when `at` happens, in an order that is known.
+
+    The methods of a class that nobody makes have no order, but all come after its `__init__`.
+    """
+    other = 3 - generation
+    shard = trace.sharded(module, at, generation)
+    if shard is None or shard.order > at.order or shard.entry not in (0, at.entry):
+        return None
+    return shard if trace.sharded(module, at, other) is None else None
+
+
+def plain_state(trace: Trace, load: LoadState) -> str:
+    """What the loaded state dict is, in words, when it holds whole, plain tensors; empty when that is not sure."""
+    if load.state is None:
+        return ""
+    words = [_plain(trace, part, load) for part in parts(load.state) if not isinstance(part, HOLDERS)]
+    return words[0] if words and all(words) else ""
+
+
+def _plain(trace: Trace, value: Value, load: LoadState) -> str:
+    file = next((one for one in value.line() if isinstance(one, Loaded)), None)
+    if file is not None:
+        return "read from a file" if _is_plain_file(trace, file, load) else ""
+    if isinstance(value, Tensor):
+        if value.form == "full":
+            return "gathered"
+        return _plain_dict(trace, value.source, load) if isinstance(value.source, StateDict) else ""
+    return _plain_dict(trace, value, load) if isinstance(value, StateDict) else ""
+
+
+def _is_plain_file(trace: Trace, file: Loaded, load: LoadState) -> bool:
+    if file.path_by_rank or _is_changed(trace, file, load):
+        return False
+    # A file that this program has written itself may hold shards.
+    return not any(
+        any(True for _ in raw_states(trace, save)) or loose_shards(trace, save) is not None
+        for save in trace.every(Save)
+    )
+
+
+def _is_changed(trace: Trace, value: Value, load: LoadState) -> bool:
+    """True when entries were replaced, or when unknown code had it in its hands."""
+    for event in trace.every(SetEntry):
+        if event.order < load.order and any(one is value for one in event.container.line()):
+            return True
+    return any(
+        event.order < load.order and not event.to.rpartition(".")[2].startswith(READERS)
+        for event in trace.handed(value)
+    )
+
+
+def _plain_dict(trace: Trace, state: StateDict, load: LoadState) -> str:
+    if _is_changed(trace, state, load):
+        return ""
+    if state.form in ("full", "full-rank0"):
+        return "gathered"
+    if state.form != "raw" or not isinstance(state.of, Module) or state.of.each:
+        return ""
+    taken = next((event for event in trace.every(TakeState) if event.state is state), None)
+    known = state.of.library is not None or state.of.cls is not None
+    if taken is None or not known or trace.sharded(state.of, taken) is not None:
+        return ""
+    return f"that of the unsharded `{called(state.of)}`"
