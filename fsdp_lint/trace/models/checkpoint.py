@@ -160,6 +160,12 @@ def dcp_load(run: Machine, call: Call) -> Value:
     return Unknown()
 
 
+def load_model(run: Machine, call: Call) -> Value:
+    """`safetensors.torch.load_model(model, path)`."""
+    run.emit(LoadState, call.site, into=(call.first("model"),), state=None, how="load_model", form="unknown")
+    return Unknown()
+
+
 def options(run: Machine, call: Call) -> Value:
     """StateDictOptions."""
     return Object(cls="StateDictOptions", args=tuple(call.args), kwargs=dict(call.kwargs))
