@@ -35,7 +35,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fsdp_lint.rule import Finding, Rule, Severity, Site
+from fsdp_lint.fix.arguments import argument, function_of, receiver_of, text_of
+from fsdp_lint.fix.edits import ChangeCall, Edit, Fix, InsertAfter
+from fsdp_lint.fix.spelling import spelled
+from fsdp_lint.rule import Applicability, Finding, Rule, Severity, Site
 from fsdp_lint.trace.events import Backward, Forward, RegisterForward, Shard, Unshard
 from fsdp_lint.trace.trace import Trace, called, covers, last_pass, related, site_at_depth, touches
 from fsdp_lint.trace.values import Module, Value
@@ -59,6 +62,7 @@ def check(trace: Trace) -> Iterator[Finding]:
                 (shard, f"`{called(shard.module)}` is sharded here: it is gathered around its own forward only"),
                 *([(use, f"`{called(use.module)}` is called here")] if at is not use.site and at != use.site else []),
             ],
+            fix=_fix(trace, use, at, method),
         )
 
 
@@ -163,4 +167,28 @@ def _message(use: Forward, shard: Shard, method: Value | None) -> str:
     )
 
 
-RULE = Rule(check, code="FSDP109", severity=Severity.ERROR, since="0.1.0")
+def _fix(trace: Trace, use: Forward, at: Site, method: Value | None) -> Fix | None:
+    """`model.forward(x)` becomes `model(x)`; a method that can be registered is a suggestion only."""
+    called_here, model = function_of(at), receiver_of(at)
+    if called_here is None or model is None:
+        return None
+    name = text_of(called_here).rpartition(".")[2]
+    if at == use.site and use.bypass == "forward" == name:
+        return Fix("Call the module itself", (ChangeCall(at, function=text_of(model)),))
+    owner = next((s for s in trace.every(Shard) if method is not None and related(s.module, method)), None)
+    sharded = argument(owner.site, "module", 0) if owner is not None and owner.generation == 2 else None
+    register = spelled(owner.site, "torch.distributed.fsdp", "register_fsdp_forward_method") if owner else None
+    if owner is None or sharded is None or register is None or owner.loops or not name.isidentifier():
+        return None
+    text = f'{register[0]}({text_of(sharded)}, "{name}")'
+    edits: tuple[Edit, ...] = (InsertAfter(owner.site, text), *register[1])
+    return Fix(f"Register `{name}` as a forward method after sharding", edits, Applicability.DISPLAY)
+
+
+RULE = Rule(
+    check,
+    code="FSDP109",
+    severity=Severity.ERROR,
+    fixes=frozenset({Applicability.SAFE, Applicability.DISPLAY}),
+    since="0.1.0",
+)

@@ -29,11 +29,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fsdp_lint.rule import Finding, Rule, Severity
+from fsdp_lint.fix.arguments import argument, text_of
+from fsdp_lint.fix.edits import ChangeCall, Fix, Replace
+from fsdp_lint.rule import Applicability, Finding, Rule, Severity
 from fsdp_lint.trace.events import Collective, InitProcessGroup, Shard
 from fsdp_lint.trace.trace import Trace, called
 from fsdp_lint.trace.values import Const, Object, exclusive, options_of
 
+ONE = ("nccl", "cuda:nccl")
+BOTH = "cpu:gloo,cuda:nccl"
 ON_CPU = frozenset({"clip_grad_norm_", "get_model_state_dict", "get_state_dict", "full_tensor"})
 
 
@@ -55,6 +59,7 @@ def check(trace: Trace) -> Iterator[Finding]:
                         (shard, f"`{called(shard.module)}` is sharded with this policy"),
                         (need, f"`{need.op}` reduces them here"),
                     ],
+                    fix=_fix(start),
                 )
                 break
 
@@ -76,7 +81,25 @@ def _only_nccl(start: InitProcessGroup) -> bool:
         return start.device_id is not None and not (
             isinstance(start.device_id, Const) and start.device_id.value is None
         )
-    return isinstance(start.backend, Const) and start.backend.value in ("nccl", "cuda:nccl")
+    return isinstance(start.backend, Const) and start.backend.value in ONE
 
 
-RULE = Rule(check, code="FSDP602", severity=Severity.ERROR, since="0.1.0")
+def _fix(start: InitProcessGroup) -> Fix | None:
+    """The backend's string, where it stands in the call itself, or a new keyword."""
+    message = f"Name a backend for the CPU, too: {BOTH}"
+    backend = argument(start.site, "backend", 0)
+    if backend is None:
+        return Fix(message, (ChangeCall(start.site, put={"backend": f'"{BOTH}"'}),))
+    text = text_of(backend)
+    if text[1:-1] not in ONE:
+        return None
+    return Fix(message, (Replace(backend, f"{text[0]}{BOTH}{text[-1]}"),))
+
+
+RULE = Rule(
+    check,
+    code="FSDP602",
+    severity=Severity.ERROR,
+    fixes=frozenset({Applicability.SAFE}),
+    since="0.1.0",
+)

@@ -38,10 +38,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fsdp_lint.rule import Finding, Rule, Severity
-from fsdp_lint.trace.events import ReadScalar
+from fsdp_lint.fix.arguments import argument, function_of, receiver_of, text_of
+from fsdp_lint.fix.edits import Fix, Wrap
+from fsdp_lint.rule import Applicability, Finding, Rule, Severity, Site
+from fsdp_lint.trace.events import ReadScalar, Shard
 from fsdp_lint.trace.reading import agreed_later, sharded_source
-from fsdp_lint.trace.trace import Trace, called
+from fsdp_lint.trace.trace import Trace, called, rank_guard, whenever
 from fsdp_lint.trace.versions import newest_is_between
 
 
@@ -61,7 +63,34 @@ def check(trace: Trace) -> Iterator[Finding]:
             at=event,
             message=f"{event.how} of {what} is this rank's part of the value, not the whole",
             because=[(shard, f"`{called(shard.module)}` is sharded here")],
+            fix=_fix(event, shard),
         )
 
 
-RULE = Rule(check, code="FSDP402", severity=Severity.ERROR, since="0.1.0")
+def _fix(event: ReadScalar, shard: Shard) -> Fix | None:
+    """`.full_tensor()` before the number is read, where all ranks come by and the model is sharded in every run."""
+    read = _read(event)
+    if read is None or rank_guard(event) is not None or not whenever(shard, event):
+        return None
+    return Fix("Gather the value before it is read", (Wrap(read, "", ".full_tensor()"),), Applicability.UNSAFE)
+
+
+def _read(event: ReadScalar) -> Site | None:
+    """The expression whose value is read."""
+    if event.how == "comparison":
+        return None
+    function = function_of(event.site)
+    if function is not None and text_of(function) in ("float", "int", "bool"):
+        return argument(event.site, "x", 0)
+    if function is not None and text_of(function).endswith((".item", ".tolist")):
+        return receiver_of(event.site)
+    return event.site if event.how == "truth value" else None
+
+
+RULE = Rule(
+    check,
+    code="FSDP402",
+    severity=Severity.ERROR,
+    fixes=frozenset({Applicability.UNSAFE}),
+    since="0.1.0",
+)

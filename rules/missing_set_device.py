@@ -29,9 +29,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fsdp_lint.rule import Finding, Rule, Severity
+from fsdp_lint.fix.arguments import argument, keywords, text_of
+from fsdp_lint.fix.edits import Fix, InsertBefore
+from fsdp_lint.fix.spelling import spelled, spelled_in_module
+from fsdp_lint.rule import Applicability, Finding, Rule, Severity
 from fsdp_lint.trace.events import InitProcessGroup, SetDevice, Shard, UseCuda
-from fsdp_lint.trace.trace import Trace
+from fsdp_lint.trace.trace import Trace, whenever
 from fsdp_lint.trace.values import Const
 
 
@@ -53,6 +56,7 @@ def check(trace: Trace) -> Iterator[Finding]:
                 at=use,
                 message=f"`{use.how}` before this rank has chosen its GPU: every rank uses GPU 0",
                 because=[(starts[0], "the process group is made here")],
+                fix=_fix(starts[0], use),
             )
             return
 
@@ -65,4 +69,35 @@ def _uses_cuda(start: InitProcessGroup) -> bool:
     return isinstance(start.backend, Const) and (start.backend.value is None or "nccl" in str(start.backend.value))
 
 
-RULE = Rule(check, code="FSDP601", severity=Severity.ERROR, since="0.1.0")
+def _fix(start: InitProcessGroup, use: UseCuda) -> Fix | None:
+    """`set_device` above the process group, where a launcher tells each process its number by the environment."""
+    if {*keywords(start.site)} & {"rank", "world_size", "store", "init_method"} or _starts_processes(start):
+        return None
+    backend = argument(start.site, "backend", 0)
+    choice = spelled(start.site, "torch.cuda", "set_device")
+    environment = spelled_in_module(start.site, "os", "environ")
+    if choice is None or environment is None:
+        return None
+    text = f'{choice[0]}(int({environment[0]}["LOCAL_RANK"]))'
+    # With a backend that is a variable, or CUDA under a condition, the same line may run where there is no GPU.
+    sure = (backend is None or text_of(backend)[:1] in "'\"") and whenever(use, start)
+    return Fix(
+        "Choose this rank's GPU before the process group is made",
+        (InsertBefore(start.site, text), *choice[1], *environment[1]),
+        Applicability.SAFE if sure else Applicability.UNSAFE,
+    )
+
+
+def _starts_processes(start: InitProcessGroup) -> bool:
+    """True where the program starts its ranks itself: LOCAL_RANK is then not set."""
+    texts = [site.source.text for site in (*start.stack, start.site)]
+    return any("spawn(" in text or "MASTER_ADDR" in text for text in texts)
+
+
+RULE = Rule(
+    check,
+    code="FSDP601",
+    severity=Severity.ERROR,
+    fixes=frozenset({Applicability.SAFE, Applicability.UNSAFE}),
+    since="0.1.0",
+)

@@ -32,17 +32,19 @@ from fsdp_lint.fix.edits import (
     Edit,
     EnsureImport,
     Fix,
+    Guard,
     InsertAfter,
     InsertBefore,
     MoveAfter,
     RemoveStatement,
     Replace,
+    Rewrite,
     Wrap,
 )
 from fsdp_lint.fix.locate import locate
 from fsdp_lint.fix.moves import can_move_after
 from fsdp_lint.fix.names import names_bound, names_used
-from fsdp_lint.fix.spelling import spelled
+from fsdp_lint.fix.spelling import spelled, spelled_in_module
 from fsdp_lint.fix.writing import NotWritten, write
 from fsdp_lint.source.file import Site, Source, decode
 
@@ -451,6 +453,27 @@ def test_parts_of_a_call() -> None:
     assert keywords(first) == ("e",)
 
 
+def test_rewrite() -> None:
+    text = "if x:\r\n\t# why\r\n\tfor a in b:\r\n\t\tf(a)\r\n\tg()"
+    after = edited(
+        text, lambda s: (Rewrite(Site(s, next(n for n in nodes(s.tree) if isinstance(n, cst.For))), "h(\n    b)\nk()"),)
+    )
+    assert after == "if x:\r\n\t# why\r\n\th(\r\n\t    b)\r\n\tk()\r\n\tg()"
+    assert edited("f(1)  # c\n", lambda s: (Rewrite(site(s, "f(1)"), "g()"),)) is None
+    assert edited("f(1); g()\n", lambda s: (Rewrite(site(s, "f(1)"), "h()"),)) is None
+    assert edited("x\nf(1)", lambda s: (Rewrite(site(s, "f(1)"), "h()"),)) == "x\nh()"
+
+
+def test_guard() -> None:
+    text = 'def f():\n  # why\n  g(\n    1,\n\n    """\n a""")  # c\n  h()\n'
+    expected = 'def f():\n  # why\n  if x:\n    g(\n      1,\n\n      """\n a""")  # c\n  h()\n'
+    assert edited(
+        text, lambda s: (Guard(Site(s, next(n for n in nodes(s.tree) if isinstance(n, cst.Call))), "x"),)
+    ) == (expected)
+    assert edited("f(1)", lambda s: (Guard(site(s, "f(1)"), "x"), Replace(site(s, "1"), "2"))) == "if x:\n    f(2)"
+    assert edited("f(1); g()\n", lambda s: (Guard(site(s, "f(1)"), "x"),)) is None
+
+
 CLIP = "torch.nn.utils", "clip_grad_norm_"
 SPELLED = {
     "by the package": ("import torch\nat()\n", "torch.nn.utils.clip_grad_norm_", 0),
@@ -467,6 +490,16 @@ def test_spelled(name: str) -> None:
     text, said, imports = SPELLED[name]
     found = spelled(site(Source(PATH, text), "at()"), *CLIP)
     assert found is not None and (found[0], len(found[1])) == (said, imports)
+
+
+def test_spelled_in_module() -> None:
+    source = Source(PATH, "x = 1\nat()\n")
+    wanted = "os.environ", (EnsureImport(source, "os", ""),)
+    assert spelled_in_module(site(source, "at()"), "os", "environ") == wanted
+    text = "from os import environ as env\nat()\n"
+    assert spelled_in_module(site(Source(PATH, text), "at()"), "os", "environ") == ("env", ())
+    text = "def f(os):\n    at()\n"
+    assert spelled_in_module(site(Source(PATH, text), "at()"), "os", "environ") is None
 
 
 def test_spelled_by_what_is_loaded() -> None:
@@ -539,6 +572,28 @@ IMPORTS = {
         "    from torch.distributed.fsdp import fully_shard\n",
     ),
 }
+
+
+PLAIN_IMPORTS = {
+    "there already": ("import os, sys\n", None),
+    "there under another name": ("import os as o\n", "import os as o\nimport os\n"),
+    "in order": (
+        "import argparse\nimport sys\n\nimport torch\n",
+        "import argparse\nimport os\nimport sys\n\nimport torch\n",
+    ),
+    "before from": (
+        "from __future__ import annotations\n\nfrom math import pi\n\nimport torch\n",
+        "from __future__ import annotations\n\nimport os\nfrom math import pi\n\nimport torch\n",
+    ),
+    "nothing there": ("x = 1\n", "import os\n\nx = 1\n"),
+}
+
+
+@pytest.mark.parametrize("name", PLAIN_IMPORTS)
+def test_ensure_plain_import(name: str) -> None:
+    text, expected = PLAIN_IMPORTS[name]
+    assert edited(text, lambda s: (EnsureImport(s, "os", ""),)) == expected
+    assert edited("os = 1\nf(1)\n", lambda s: (Replace(site(s, "1"), "2"), EnsureImport(s, "os", ""))) is None
 
 
 @pytest.mark.parametrize("name", IMPORTS)

@@ -88,15 +88,48 @@ class RemoveStatement:
 
 
 @dataclass(frozen=True)
+class Rewrite:
+    """The node's statement becomes `text`, one or more statements, indented like it; the comments above it stay.
+
+    It cannot be made where comments stand inside the statement, which would be lost.
+    """
+
+    site: Site
+    text: str
+
+
+@dataclass(frozen=True)
+class Guard:
+    """The node's statement goes under `if test:`, with the comments that stand on it above the `if`."""
+
+    site: Site
+    test: str
+
+
+@dataclass(frozen=True)
 class EnsureImport:
-    """`from module import name` holds at the top of the file; nothing happens where it does already."""
+    """`from module import name` holds at the top of the file, `import module` where the name is empty.
+
+    Nothing happens where it does already.
+    """
 
     source: Source
     module: str
     name: str
 
 
-Edit: TypeAlias = Replace | Wrap | ChangeCall | MoveAfter | InsertAfter | InsertBefore | RemoveStatement | EnsureImport
+Edit: TypeAlias = (
+    Replace
+    | Wrap
+    | ChangeCall
+    | MoveAfter
+    | InsertAfter
+    | InsertBefore
+    | RemoveStatement
+    | Rewrite
+    | Guard
+    | EnsureImport
+)
 
 
 @dataclass(frozen=True)

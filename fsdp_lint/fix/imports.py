@@ -19,19 +19,21 @@ def import_edit(edit: EnsureImport, lines: Lines) -> TextEdit | None:
     source = edit.source
     if _is_imported(edit):
         return None
-    if edit.name in _top_level_names(source):
+    if (edit.name or edit.module.partition(".")[0]) in _top_level_names(source):
         raise Refused
     runs = _runs(source)
-    for run in runs:
+    for run in runs if edit.name else ():
         for node in run:
             if _module(node) == edit.module and (into := _into_names(source, node, edit.name, lines)):
                 return into
     root = edit.module.partition(".")[0]
     like = [run for run in runs if any(name.partition(".")[0] == root for node in run for name in _modules(node))]
     others = [run for run in runs if "__future__" not in _modules(run[0])]
-    text = f"from {edit.module} import {edit.name}"
+    text = f"from {edit.module} import {edit.name}" if edit.name else f"import {edit.module}"
     if like or others:
-        return lines.insert(_row_in(source, like[0] if like else others[-1], edit.module), lines.written(text, ""))
+        run = like[0] if like else others[-1] if edit.name else others[0]
+        row = _row_in(source, run, edit.module) if edit.name else _row_of_plain(source, run, edit.module)
+        return lines.insert(row, lines.written(text, ""))
     return _first_import(source, runs, text, lines)
 
 
@@ -109,7 +111,10 @@ def _is_imported(edit: EnsureImport) -> bool:
     import libcst as cst
 
     for node in _everywhere(edit.source):
-        if isinstance(node, cst.ImportFrom) and not node.relative and dotted(node.module) == edit.module:
+        if isinstance(node, cst.Import) and not edit.name:
+            if any(dotted(alias.name) == edit.module and alias.asname is None for alias in node.names):
+                return True
+        elif isinstance(node, cst.ImportFrom) and not node.relative and dotted(node.module) == edit.module:
             if isinstance(node.names, cst.ImportStar):
                 return True
             if any(dotted(alias.name) == edit.name and alias.asname is None for alias in node.names):
@@ -169,6 +174,17 @@ def _row_in(source: Source, run: Sequence[cst.CSTNode], module: str) -> int:
     for node in run:
         other = _module(node)
         if other is not None and other != "__future__" and other.lower() > module.lower():
+            return source.span(node).row
+    return source.span(run[-1]).end_row + 1
+
+
+def _row_of_plain(source: Source, run: Sequence[cst.CSTNode], module: str) -> int:
+    """The row of a run of imports above which one more `import` stands in order."""
+    import libcst as cst
+
+    for node in run:
+        names = _modules(node)
+        if not isinstance(_small(node), cst.Import) or (names and names[0].lower() > module.lower()):
             return source.span(node).row
     return source.span(run[-1]).end_row + 1
 

@@ -18,11 +18,13 @@ from fsdp_lint.fix.edits import (
     Edit,
     EnsureImport,
     Fix,
+    Guard,
     InsertAfter,
     InsertBefore,
     MoveAfter,
     RemoveStatement,
     Replace,
+    Rewrite,
     Wrap,
 )
 from fsdp_lint.fix.imports import import_edit
@@ -68,6 +70,10 @@ def _text_edits(edit: Edit) -> Iterator[TextEdit]:
             yield lines.insert(_rows(home, lines)[0], lines.written(text, _indent(home, lines)))
         case RemoveStatement(site):
             yield from _remove(site)
+        case Rewrite(site, text):
+            yield _rewrite(site, text)
+        case Guard(site, test):
+            yield from _guard(site, test)
         case EnsureImport(source):
             into = import_edit(edit, _lines(source))
             if into is not None:
@@ -151,6 +157,31 @@ def _row_behind(home: Site, lines: Lines) -> int:
             break
         last = row
     return last + 1
+
+
+def _rewrite(site: Site, text: str) -> TextEdit:
+    if not stands_alone(site):
+        raise Refused
+    home, lines = statement_of(site), _lines(site.source)
+    first, last = _head(home), _row_behind(home, lines) - 1
+    # A `#` inside a string is taken for a comment, too: better no fix than one that loses something.
+    if any("#" in lines.content(row) for row in range(first, last + 1)):
+        raise Refused
+    return lines.swap(first, last, lines.written(text, _indent(home, lines)))
+
+
+def _guard(site: Site, test: str) -> Iterator[TextEdit]:
+    if not stands_alone(site):
+        raise Refused
+    home, lines = statement_of(site), _lines(site.source)
+    first, last = _head(home), _row_behind(home, lines) - 1
+    inside_strings, step = set(_rows_in_strings(home)), site.source.tree.default_indent
+    path = str(site.source.path)
+    for row in range(first, last + 1):
+        head = f"{_indent(home, lines)}if {test}:{lines.newline}" if row == first else ""
+        more = "" if row in inside_strings or lines.is_blank(row) else step
+        if head or more:
+            yield TextEdit(Place(path, row, 1, row, 1), head + more)
 
 
 def _remove(site: Site) -> Iterator[TextEdit]:

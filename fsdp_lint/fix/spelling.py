@@ -32,6 +32,16 @@ def spelled(site: Site, module: str, name: str) -> tuple[str, tuple[EnsureImport
     return name, (EnsureImport(site.source, module, name),)
 
 
+def spelled_in_module(site: Site, module: str, name: str) -> tuple[str, tuple[EnsureImport, ...]] | None:
+    """As `spelled`, but what is not there yet comes by `import module`: for short names such as `os.environ`."""
+    found = spelled(site, module, name)
+    if found is None or not found[1]:
+        return found
+    if module.partition(".")[0] in _hidden(site):
+        return None
+    return f"{module}.{name}", (EnsureImport(site.source, module, ""),)
+
+
 def _ways(site: Site, module: str, name: str) -> Iterator[tuple[str, str]]:
     """The names of the file's top level through which the thing is reached, with the path from there."""
     wanted = f"{module}.{name}"

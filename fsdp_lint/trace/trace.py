@@ -19,6 +19,7 @@ from fsdp_lint.trace.values import (
     Params,
     Value,
     exclusive,
+    implied,
     options_of,
     parts,
 )
@@ -234,6 +235,11 @@ def rank_guard(event: Event, scopes: Iterable[str] = ("rank", "local-rank")) -> 
         if literal.kind in kinds:
             return literal
     return None
+
+
+def whenever(first: Event, second: Event) -> bool:
+    """True when `first` happens in each run in which `second` does, as far as the branches around them tell."""
+    return all(implied(literal.key, literal.holds, second.guards) for literal in first.guards)
 
 
 def runs_alone(event: Event) -> bool:
