@@ -1,0 +1,218 @@
+"""One package: its right code is run once; after an edit, only the runs that pass through the edited function."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import re
+import time
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fsdp_lint import engine, settings
+from fsdp_lint.analysis import Analysis
+from fsdp_lint.findings import LocatedFinding
+from fsdp_lint.project.resolve import Project
+from fsdp_lint.project.roots import Root
+from fsdp_lint.registry import rules, select
+from fsdp_lint.source.discover import discover
+from fsdp_lint.source.limits import refuse
+from fsdp_lint.trace.models import table
+from recall.mutation import Mutant
+from recall.reading import View
+
+Key = tuple[str, str, str]
+NEAR = re.compile(
+    rb"full_tensor\(|get_model_state_dict|to_empty\(|fsdp.*\(|shard_\w*\(|parallelize_\w*\(", re.IGNORECASE
+)
+# So many runs that enter the edited function are tried for a finding, and so many for a false alarm.
+MOST = 12
+FEW = 5
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What an edit brought: `found` is the named finding at the edited place; `others` are new findings besides."""
+
+    mutant: Mutant
+    found: bool
+    others: tuple[LocatedFinding, ...]
+    entered: bool
+
+
+@dataclass
+class _Run:
+    root: Root
+    entered: frozenset[tuple[Path, str]]
+    findings: list[LocatedFinding] = field(default_factory=list)
+    seconds: float = 0.0
+
+
+class _Recorder(Analysis):
+    """An analysis that keeps what each run has entered and found, and no trace."""
+
+    def __init__(self, project: Project, chosen: list[object]) -> None:
+        super().__init__(project.root, project.roots, refuse, {})
+        self.project = project
+        self.chosen = chosen
+        self.runs: list[_Run] = []
+
+    def _run(self, root: Root, torch: object, gpu_memory: float) -> None:
+        all_entered, self._entered = self._entered, set()
+        before = len(self.traces)
+        began = time.perf_counter()
+        super()._run(root, torch, gpu_memory)  # type: ignore[arg-type]
+        run = _Run(root, frozenset(self._entered), self.judge(before), time.perf_counter() - began)
+        self.runs.append(run)
+        self._entered |= all_entered
+
+    def judge(self, start: int) -> list[LocatedFinding]:
+        """The findings in the traces from one on; these are let go."""
+        found, crashes = engine._judge(self.traces[start:], self.chosen)  # type: ignore[arg-type]
+        del self.traces[start:]
+        if crashes:
+            raise RuntimeError(crashes[0])
+        return found
+
+
+class Package:
+    """A folder of right code."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.settings = settings.load(folder)
+        files = discover([folder], self.settings.root, self.settings.exclude).files
+        self.files = tuple(files)
+        scope = engine._Scope(frozenset(files), self.files, (), {})
+        self.seeds, _ = engine._seeds(scope)
+        self.chosen: list[object] = list(select(rules(), self.settings))
+        self.project = Project(self.settings.root, (), refuse, table.known)
+        began = time.perf_counter()
+        self.base = _Recorder(self.project, self.chosen)
+        self.base.run(self.seeds, self.files, frozenset(files), None, self.settings.gpu_memory)
+        self.imported = self.base.judge(0)
+        self.seconds = time.perf_counter() - began
+
+    @functools.cached_property
+    def views(self) -> list[View]:
+        """The files that speak of FSDP, and those around them that gather state or build optimizers."""
+        around = [path for path in self.base._plan.files if NEAR.search(self.project.read(path) or b"")]
+        sources = [self.project.source(path) for path in sorted({*self.seeds, *around})]
+        return [View(self.project, source) for source in sources if source is not None]
+
+    @property
+    def findings(self) -> list[LocatedFinding]:
+        """What is found in the right code."""
+        return list(self._found_before())
+
+    def right(self, mutant: Mutant) -> bool:
+        """True when the code is right as it is: none of the named findings lies in the function already."""
+        rows = _rows_of(self._text(mutant.path), mutant.function)
+        return not any(
+            f.code in mutant.mutation.codes and self._touches(f, mutant.path, rows) for f in self._found_before()
+        )
+
+    def _found_before(self) -> Iterator[LocatedFinding]:
+        yield from self.imported
+        for run in self.base.runs:
+            yield from run.findings
+
+    def _text(self, path: Path) -> str:
+        source = self.project.source(path)
+        return source.text if source is not None else ""
+
+    def judge(self, mutant: Mutant) -> Outcome:
+        """Runs what the edit can change, short runs first, until the finding is there; then compares."""
+        runs = [run for run in self.base.runs if _passes(run.entered, mutant)]
+        runs.sort(key=lambda run: run.seconds)
+        again = _Recorder(self._overlay(mutant), self.chosen)
+        again._plan = self.base._plan
+        again._imports(mutant.path, None, self.settings.gpu_memory)
+        after = again.judge(0)
+        named, others = self._new(after, mutant)
+        for run in runs[: MOST if mutant.mutation.codes else FEW]:
+            if named:
+                break
+            again._run(run.root, None, self.settings.gpu_memory)
+            after += again.runs[-1].findings
+            named, others = self._new(after, mutant)
+        return Outcome(mutant, bool(named), tuple(others), bool(runs))
+
+    def _new(self, after: list[LocatedFinding], mutant: Mutant) -> tuple[list[LocatedFinding], list[LocatedFinding]]:
+        """The named findings at the edited place that are new, and the new ones besides."""
+        new: dict[Key, LocatedFinding] = {}
+        for finding in after:
+            key = self._key(finding, mutant)
+            if key not in self._known:
+                new.setdefault(key, finding)
+        rows = _rows_of(mutant.text, mutant.function)
+        codes = mutant.mutation.codes
+        named = [f for f in new.values() if f.code in codes and self._touches(f, mutant.path, rows)]
+        return named, [f for f in new.values() if f.code not in codes | mutant.mutation.also]
+
+    @functools.cached_property
+    def _known(self) -> set[Key]:
+        return {self._key(finding, None) for finding in self._found_before()}
+
+    def _overlay(self, mutant: Mutant) -> Project:
+        """The project with the mutated text in place of the right one; what is known of other files is kept."""
+        base = self.project
+        project = Project(base.root, base.roots, refuse, table.known, {mutant.path: mutant.text})
+        for name in ("_bytes", "_indexes", "_sources"):
+            setattr(project, name, {p: v for p, v in getattr(base, name).items() if p != mutant.path})
+        project._found, project._listed = base._found, base._listed
+        return project
+
+    def _key(self, finding: LocatedFinding, mutant: Mutant | None) -> Key:
+        """Findings are the same where rule, file and text of the line are: rows move with an edit."""
+        path = Path(finding.place.path)
+        text = mutant.text if mutant is not None and mutant.path == path else self._text(path)
+        return finding.code, finding.place.path, _line(text, finding.place.row)
+
+    def _touches(self, finding: LocatedFinding, path: Path, rows: tuple[int, int]) -> bool:
+        places = [finding.place, *(related.place for related in finding.related)]
+        return any(place.path == str(path) and rows[0] <= place.row <= rows[1] for place in places)
+
+
+def _passes(entered: frozenset[tuple[Path, str]], mutant: Mutant) -> bool:
+    """True when a run enters the edited function; code at the top of a file is part of each run of its."""
+    if not mutant.function:
+        return any(path == mutant.path for path, _ in entered)
+    inner = f"{mutant.function}.<locals>."
+    return any(p == mutant.path and (q == mutant.function or q.startswith(inner)) for p, q in entered)
+
+
+def _line(text: str, row: int) -> str:
+    lines = text.split("\n")
+    return lines[row - 1].strip() if row <= len(lines) else ""
+
+
+def _rows_of(text: str, function: str) -> tuple[int, int]:
+    """The first and last row of a function; of the whole file for ""."""
+    if not function:
+        return 1, text.count("\n") + 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        body: list[ast.stmt] = ast.parse(text).body
+    found: ast.AST | None = None
+    for name in function.split("."):
+        found = next((each for each in _definitions(body) if each.name == name), None)
+        if found is None:
+            return 1, text.count("\n") + 1
+        body = found.body
+    assert isinstance(found, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+    return found.lineno, found.end_lineno or found.lineno
+
+
+def _definitions(body: list[ast.stmt]) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef]:
+    """Functions and classes of a block, the last first: a later definition takes the place of an earlier one."""
+    for statement in reversed(body):
+        if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield statement
+        elif isinstance(statement, ast.If | ast.Try):
+            inner = [*statement.body, *statement.orelse]
+            if isinstance(statement, ast.Try):
+                inner += [each for handler in statement.handlers for each in handler.body]
+            yield from _definitions(inner)

@@ -1,0 +1,134 @@
+"""How many known mistakes the tool finds in right real code that was made wrong, and what it says of harmless edits.
+
+    python benchmarks/recall/run.py DEST [--only M2,M7] [--package NAME,...] [--limit N] [--list]
+
+DEST holds one folder a package of code that uses FSDP and is right. Each mutation makes one edit at a time; a site
+counts where the edit makes the mistake. Found means: the named rule speaks of the edited function, and did not before.
+A negative mutation (N1 ...) changes nothing of what is right; whatever is found after it and was not before is a false
+alarm. `--list` names each miss and each alarm with the place in the right code. With `--limit`, so many sites a
+mutation and package are tried, spread over all that there are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from recall.mutation import Mutant, Mutation, mutants
+from recall.mutations import MUTATIONS, by_number
+from recall.package import Outcome, Package
+
+
+@dataclass
+class Score:
+    """What came of one mutation."""
+
+    outcomes: list[Outcome] = field(default_factory=list)
+
+    @property
+    def found(self) -> int:
+        """How many were found."""
+        return sum(outcome.found for outcome in self.outcomes)
+
+    @property
+    def alarms(self) -> int:
+        """How many brought something besides."""
+        return sum(bool(outcome.others) for outcome in self.outcomes)
+
+
+def sample(all_of_them: list[Mutant], limit: int | None) -> list[Mutant]:
+    """At most so many, spread evenly."""
+    if limit is None or len(all_of_them) <= limit:
+        return all_of_them
+    return [all_of_them[at * len(all_of_them) // limit] for at in range(limit)]
+
+
+def tried(package: Package, mutation: Mutation, limit: int | None) -> Iterator[Outcome]:
+    """The outcomes of one mutation in one package."""
+    sites = [m for view in package.views for m in mutants(mutation, view) if package.right(m)]
+    for mutant in sample(sites, limit):
+        yield package.judge(mutant)
+
+
+def measure(folders: Iterable[Path], chosen: list[Mutation], limit: int | None, listed: bool) -> dict[str, Score]:
+    """The score of each mutation over all folders."""
+    scores: dict[str, Score] = defaultdict(Score)
+    for folder in folders:
+        began = time.perf_counter()
+        package = Package(folder)
+        for mutation in chosen:
+            for outcome in tried(package, mutation, limit):
+                scores[mutation.name].outcomes.append(outcome)
+                if listed:
+                    for line in told(outcome, folder.parent):
+                        print(line, flush=True)
+        spent = time.perf_counter() - began - package.seconds
+        print(f"{folder.name}: right code {package.seconds:.0f} s, edits {spent:.0f} s", file=sys.stderr, flush=True)
+    return scores
+
+
+def told(outcome: Outcome, dest: Path) -> Iterator[str]:
+    """A line for a miss, and one for each thing that was found besides."""
+    mutant = outcome.mutant
+    place = f"{mutant.path.relative_to(dest)}:{mutant.row}"
+    if mutant.mutation.codes and not outcome.found:
+        yield f"{mutant.mutation.name} missed {place} in {mutant.function}" + ("" if outcome.entered else " (no run)")
+    for other in outcome.others:
+        where = Path(other.place.path)
+        yield (
+            f"{mutant.mutation.name} alarm  {place} in {mutant.function}: {other.code} at "
+            f"{where.relative_to(dest)}:{other.place.row} {other.message}"
+        )
+
+
+def table(scores: dict[str, Score], chosen: list[Mutation]) -> Iterator[str]:
+    """The table, as Markdown."""
+    yield "| mutation | edit | rule | sites | found | missed | other findings |"
+    yield "| --- | --- | --- | ---: | ---: | ---: | ---: |"
+    total = Score()
+    for mutation in chosen:
+        score = scores.get(mutation.name, Score())
+        sites = len(score.outcomes)
+        counts = (score.found, sites - score.found) if mutation.codes else ("", "")
+        if mutation.codes:
+            total.outcomes += score.outcomes
+        codes = ", ".join(sorted(mutation.codes)) or "none"
+        yield f"| {mutation.name} | {mutation.what} | {codes} | {sites} | {counts[0]} | {counts[1]} | {score.alarms} |"
+    sites = len(total.outcomes)
+    share = f" ({100 * total.found / sites:.0f} %)" if sites else ""
+    yield f"| all | positive | | {sites} | {total.found}{share} | {sites - total.found} | {total.alarms} |"
+
+
+def main() -> int:
+    """Measures and prints; the exit code says whether all negative ones stayed silent."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("dest", type=Path, metavar="DEST", help="the folder with one folder a package")
+    parser.add_argument("--only", help="comma-separated names of mutations")
+    parser.add_argument("--package", help="comma-separated names of packages")
+    parser.add_argument("--without", help="comma-separated names of packages to leave out")
+    parser.add_argument("--limit", type=int, help="at most so many sites of a mutation in a package")
+    parser.add_argument("--list", action="store_true", help="name each miss and each false alarm")
+    args = parser.parse_args()
+    wanted = args.only.split(",") if args.only else None
+    chosen = sorted((m for m in MUTATIONS if wanted is None or m.name in wanted), key=by_number)
+    folders = sorted(path for path in args.dest.resolve().iterdir() if path.is_dir())
+    if args.package:
+        folders = [path for path in folders if path.name in args.package.split(",")]
+    if args.without:
+        folders = [path for path in folders if path.name not in args.without.split(",")]
+    sys.setrecursionlimit(12_000)
+    scores = measure(folders, chosen, args.limit, args.list)
+    for line in table(scores, chosen):
+        print(line)
+    return int(any(scores[m.name].alarms for m in chosen if not m.codes and m.name in scores))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
