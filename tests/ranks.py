@@ -266,6 +266,7 @@ class Watch:
     written: list[str] = field(default_factory=list)
     private_imports: list[str] = field(default_factory=list)
     all_gathers: list[int] = field(default_factory=lambda: [0])
+    batches: list[list[float]] = field(default_factory=list)
 
     def install(self) -> None:
         self._watch_sharding()
@@ -275,6 +276,8 @@ class Watch:
         self._limit_collectives()
         if self.program.verify.get("foreach"):
             self._prefer_foreach()
+        if self.program.probe == "values-written":
+            torch.use_deterministic_algorithms(True, warn_only=True)  # new memory is filled with NaN, too
 
     # what is put in
 
@@ -308,7 +311,7 @@ class Watch:
                 self.replaced += [weakref.ref(parameter) for parameter in module.parameters()]
 
     def _watch_training(self) -> None:
-        torch.nn.modules.module.register_module_forward_pre_hook(lambda module, _: self._about_to_call(module))
+        torch.nn.modules.module.register_module_forward_pre_hook(self._about_to_call)
         optimizers = _module("torch.optim.optimizer")
         optimizers.register_optimizer_step_post_hook(lambda *_: self.all_gathers.append(0))
         real = torch.Tensor.backward
@@ -324,7 +327,7 @@ class Watch:
 
         torch.Tensor.backward = backward
 
-    def _about_to_call(self, module: Any) -> None:
+    def _about_to_call(self, module: Any, inputs: tuple[Any, ...]) -> None:
         """The outermost module that is called and holds a sharded one is a model."""
         self.alive[id(module)] = module  # taking DDP down after its process group hangs now and then
         parts = {id(part) for part in module.modules()}
@@ -333,6 +336,9 @@ class Watch:
         if any(id(part) in parts for part in self.sharded):
             self.roots.append(module)
             self.before |= self._checksums(len(self.roots) - 1)
+            self.batches += [_checksum(value) for value in inputs if isinstance(value, torch.Tensor)]
+            if self.program.probe == "starts-as-alone":
+                self._keep_values("start.pt")
 
     def _watch_files(self) -> None:
         for home, name, place in ((torch, "save", 1), (pickle, "dump", 1)):
@@ -427,7 +433,7 @@ class Watch:
             after |= sums
             parameters = dict(self.roots[number].named_parameters())
             plain |= {k: v for k, v in sums.items() if not _is_dtensor(parameters[k.partition(":")[2]])}
-        self._keep_values()
+        self._keep_values("pt")
         trained = {n for r in self.roots for n, p in r.named_parameters() if p.requires_grad}
         return {
             "changed": {k: after.get(k) != v for k, v in self.before.items() if k.partition(":")[2] in trained},
@@ -437,6 +443,9 @@ class Watch:
             "written": self.written,
             "private_imports": self.private_imports,
             "all_gathers": self.all_gathers[:-1],
+            "unwritten": sorted({name for root in self.roots for name in _unwritten(root)}),
+            "shares": {name: _share(value) for root in self.roots for name, value in root.named_parameters()},
+            "batches": self.batches,
         }
 
     def _checksums(self, number: int) -> dict[str, list[float]]:
@@ -444,7 +453,7 @@ class Watch:
         _reshard(root)
         return {f"{number}:{name}": _checksum(value) for name, value in root.named_parameters()}
 
-    def _keep_values(self) -> None:
+    def _keep_values(self, ending: str) -> None:
         """This rank's part of every parameter, for the parent to put the whole model together."""
         values: dict[str, Any] = {}
         for root in self.roots:
@@ -453,7 +462,7 @@ class Watch:
                     continue
                 dims = [p.dim for p in value.placements if p.is_shard()] if _is_dtensor(value) else []
                 values[name] = (_local(value).detach().cpu().clone(), dims[0] if dims else None)
-        with (self.notes / f"{os.environ['RANK']}.pt").open("wb") as file:
+        with (self.notes / f"{os.environ['RANK']}.{ending}").open("wb") as file:
             pickle.dump(values, file)
 
 
@@ -471,6 +480,22 @@ def _checksum(value: Any) -> list[float]:
         return []
     local = local.double().cpu().flatten()
     return [float(local.sum()), float((local * torch.arange(1, local.numel() + 1)).sum())]
+
+
+def _unwritten(root: Any) -> Iterator[str]:
+    """The names of parameters and buffers that hold NaN."""
+    for name, value in [*root.named_parameters(), *root.named_buffers()]:
+        local = _local(value.detach())
+        if local.device.type != "meta" and local.is_floating_point() and bool(local.isnan().any()):
+            yield name
+
+
+def _share(value: Any) -> dict[str, Any]:
+    """How much of a parameter lies here, where among the shards that is, and its values' checksum."""
+    placements = list(value.placements) if _is_dtensor(value) else []
+    at = value.device_mesh.get_coordinate() if placements else []
+    place = [at[number] for number, placement in enumerate(placements) if placement.is_shard()]
+    return {"local": _local(value).numel(), "all": value.numel(), "place": place, "sum": _checksum(value)}
 
 
 def _reshard(root: Any) -> None:
@@ -550,6 +575,52 @@ def ranks_agree(program: Program, run: Run, folder: Path) -> str | None:
     return f"ranks disagree on {sorted(differ)[:4]}" if differ else None
 
 
+def replicas_agree(program: Program, run: Run, folder: Path) -> str | None:
+    """Ranks that hold the same part of a parameter hold the same values after training."""
+    seen: dict[tuple[str, tuple[int, ...]], list[float]] = {}
+    differ = set()
+    for rank in run.ranks:
+        for name, share in rank.measured["shares"].items():
+            if seen.setdefault((name, tuple(share["place"])), share["sum"]) != share["sum"]:
+                differ.add(name)
+    return f"replicas disagree on {sorted(differ)[:4]}" if differ else None
+
+
+def sharded_by(program: Program, run: Run, folder: Path) -> str | None:
+    """Each rank holds as small a part of the model as it should: one of `shards`."""
+    held = sum(share["local"] for share in run.ranks[0].measured["shares"].values())
+    whole = sum(share["all"] for share in run.ranks[0].measured["shares"].values())
+    right = program.verify["shards"]
+    return f"rank 0 holds {held} of {whole} elements, not 1/{right}" if round(whole / held) != right else None
+
+
+def values_written(program: Program, run: Run, folder: Path) -> str | None:
+    """After training no parameter and no buffer holds NaN, with which all new memory is filled here."""
+    found = sorted({name for rank in run.ranks for name in rank.measured["unwritten"]})
+    return f"never written, or reached by what was not: {found[:4]}" if found else None
+
+
+def starts_as_alone(program: Program, run: Run, folder: Path) -> str | None:
+    """Before the first forward the ranks together hold the model with which one process would start."""
+    alone = run_program(program, folder / "alone", ranks=1)
+    if alone.trouble is not None:
+        return f"alone, {alone.trouble}"
+    (truth,) = _kept(alone, "start.pt")
+    parts = _kept(run, "start.pt")
+    for name, (right, _) in truth.items():
+        dim = parts[0][name][1]
+        whole = parts[0][name][0] if dim is None else torch.cat([part[name][0] for part in parts], dim)
+        if not _equal(whole, right):
+            return f"{name} is not what one process would start with"
+    return None
+
+
+def batches_differ(program: Program, run: Run, folder: Path) -> str | None:
+    """The ranks' first batches are not the same."""
+    first = [rank.measured["batches"][:1] for rank in run.ranks]
+    return "all ranks train on the same batch" if all(batch == first[0] for batch in first) else None
+
+
 def no_stale_parameters(program: Program, run: Run, folder: Path) -> str | None:
     """Nothing holds on to a parameter that sharding has replaced, when the first backward begins."""
     counts = [rank.measured["stale"] for rank in run.ranks]
@@ -616,10 +687,7 @@ def _numbers(output: str) -> list[float]:
 
 def checkpoint_reloads_equal(program: Program, run: Run, folder: Path) -> str | None:
     """From the files that were saved the whole model can be put together again, with the right values."""
-    parts = []
-    for number in range(len(run.ranks)):
-        with (run.notes / f"{number}.pt").open("rb") as file:
-            parts.append(pickle.load(file))
+    parts = _kept(run, "pt")
     saved = list(_saved_tensors(run.files))
     if not saved:
         return "nothing was saved"
@@ -632,6 +700,15 @@ def checkpoint_reloads_equal(program: Program, run: Run, folder: Path) -> str | 
         if dim is None or not all(any(_equal(_local(value), shard) for value in found) for shard in shards):
             return f"{name} cannot be put together from {len(found)} saved parts"
     return None
+
+
+def _kept(run: Run, ending: str) -> list[dict[str, tuple[Any, int | None]]]:
+    """Each rank's part of every parameter, and the dimension along which it was cut."""
+    parts = []
+    for number in range(len(run.ranks)):
+        with (run.notes / f"{number}.{ending}").open("rb") as file:
+            parts.append(pickle.load(file))
+    return parts
 
 
 def _equal(value: Any, right: Any) -> bool:
@@ -665,6 +742,11 @@ def _tensors(content: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 
 
 PROBES: dict[str, Callable[[Program, Run, Path], str | None]] = {
+    "batches-differ": batches_differ,
+    "replicas-agree": replicas_agree,
+    "sharded-by": sharded_by,
+    "starts-as-alone": starts_as_alone,
+    "values-written": values_written,
     "checkpoint-reloads-equal": checkpoint_reloads_equal,
     "collectives": collectives,
     "ends": ends,

@@ -206,7 +206,8 @@ class Interpreter(Expressions):
             self.emit(RepointOptimizer, self.site(target), optimizer=owner)
         if isinstance(owner, Module) and owner.wraps is None:
             self.adopt(owner, name, value)
-            table.set_attribute(self, owner, name, self.site(target))
+            if table.set_attribute(self, owner, name, self.site(target)):
+                return
         if isinstance(owner, Tensor) and isinstance(owner.source, Params) and owner.form == "parameter":
             how = {"requires_grad": "requires_grad", "data": "update", "grad": "gradient"}.get(name, "")
             if how:
@@ -233,6 +234,7 @@ class Interpreter(Expressions):
         container = self.possible(self.evaluate(target.value))
         part = target.slice[0].slice if len(target.slice) == 1 else None
         if not isinstance(part, cst.Index):
+            table.set_buffer(self, container, Unknown(), self.site(target))
             return
         index = self.evaluate(part.value)
         if isinstance(container, Mapping):
@@ -253,6 +255,7 @@ class Interpreter(Expressions):
             self.store(container, f"[{key!r}]", value)
             if any(isinstance(one, Loaded | StateDict) for one in container.line()):
                 self.emit(SetEntry, self.site(target), container=container, content=value)
+            table.set_buffer(self, container, index, self.site(target))
 
     def augment(self, target: cst.BaseExpression, op: cst.BaseAugOp, value: Value, node: cst.CSTNode) -> None:
         """`target += value`."""

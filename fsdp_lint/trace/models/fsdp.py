@@ -13,7 +13,7 @@ from fsdp_lint.trace.events import (
 )
 from fsdp_lint.trace.models import fsdp1
 from fsdp_lint.trace.models.api import NOTHING, Call, Machine, constant_name
-from fsdp_lint.trace.values import Const, External, Module, Sequence, Unknown, Value
+from fsdp_lint.trace.values import Bound, Const, External, Function, Module, Partial, Sequence, Unknown, Value
 
 GENERATION_2 = (
     "torch.distributed.fsdp.fully_shard",
@@ -99,6 +99,12 @@ def wrap(run: Machine, call: Call) -> Value:
     for at, name in enumerate(("module", "process_group", "sharding_strategy", "cpu_offload", "auto_wrap_policy")):
         if at and at < len(call.args):
             kwargs.setdefault(name, call.args[at])
+    for option in run.options(kwargs.get("param_init_fn") or NOTHING):
+        with run.under(option):
+            if isinstance(option.value, Function | Bound | Partial):
+                run.invoke(
+                    option.value, Call(site=call.site, args=[run.element(module, "modules")], name="param_init_fn")
+                )
     wrapper = run.new(
         Module(name=module.name, library="FullyShardedDataParallel", wraps=module, owner=module.owner, built=True)
     )

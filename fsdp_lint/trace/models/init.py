@@ -116,10 +116,13 @@ def to_empty(run: Machine, call: Call) -> Value:
 def unknown_method(run: Machine, function: Value, call: Call) -> None:
     """A method of a module of which nothing is known."""
     owner = function.owner
-    if owner is not None and (isinstance(owner, Module) or owner.number in run.touched):
-        run.emit(CallMethod, call.site, of=owner, method=function.key)
-        if function.key.endswith("_"):
+    if owner is None:
+        return
+    if function.key.endswith("_") and not function.key.startswith("_"):
+        if any(isinstance(one, Module) or one.number in run.touched for one in owner.line()):
             in_place(run, owner, function.key, call)
+    elif isinstance(owner, Module) or owner.number in run.touched:
+        run.emit(CallMethod, call.site, of=owner, method=function.key)
 
 
 def buffers(run: Machine, call: Call) -> Value:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fsdp_lint.trace.models import fsdp1
+from fsdp_lint.trace.models import fsdp1, init
 from fsdp_lint.trace.models.api import NOTHING, Call, Handler, Machine, constant_name
 from fsdp_lint.trace.models.tensors import combine, read_number
 from fsdp_lint.trace.values import (
@@ -174,6 +174,8 @@ def setattr_(run: Machine, call: Call) -> Value:
     name, content = constant_name(call.get(1, "")), call.get(2, "")
     if name and content is not None:
         run.store(call.first(), name, content)
+    if isinstance(call.first(), Module):
+        init.note_buffer(run, call.first(), name or "buffers()", call.site)
     return NOTHING
 
 

@@ -146,16 +146,26 @@ def value_item(run: Machine, value: Value, index: Value, node: cst.Subscript) ->
     return None
 
 
+def set_buffer(run: Machine, container: Value, index: Value, site: Site) -> None:
+    """`module._buffers[name] = value`, `module.name[...] = value`: a buffer gets a new value."""
+    for owner in container.line():
+        if isinstance(owner, Module):
+            name = index.value if container.key == "_buffers" and isinstance(index, Const) else container.key
+            init.note_buffer(run, owner, str(name) if name != "_buffers" else "buffers()", site)
+            return
+
+
 def set_item(run: Machine, container: External, index: Value, site: Site) -> None:
     """`os.environ[name] = value`: a process that sees one GPU has chosen its device."""
     if container.dotted == "os.environ" and isinstance(index, Const) and index.value == "CUDA_VISIBLE_DEVICES":
         run.emit(SetDevice, site, how="CUDA_VISIBLE_DEVICES")
 
 
-def set_attribute(run: Machine, owner: Module, name: str, site: Site) -> None:
-    """`module.name = value`: a buffer gets a new value."""
+def set_attribute(run: Machine, owner: Module, name: str, site: Site) -> bool:
+    """`module.name = value`: a buffer gets a new value, and stays the module's. True where it is one."""
     if name in owner.buffers or owner.each:
         init.note_buffer(run, owner, name, site)
+    return name in owner.buffers
 
 
 def has_method(value: Value, name: str) -> bool:

@@ -1,0 +1,217 @@
+"""Questions about a model's values: where they come from, what writes them, and whether all ranks have the same."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from fsdp_lint.trace.events import (
+    CallMethod,
+    Collective,
+    Event,
+    Forward,
+    Handed,
+    Initialise,
+    LoadState,
+    Materialise,
+    Seed,
+    Shard,
+)
+from fsdp_lint.trace.trace import SCHEDULERS, Trace, flag_of, related, touches
+from fsdp_lint.trace.values import (
+    Instance,
+    Mesh,
+    Module,
+    Params,
+    StateDict,
+    Tensor,
+    Unknown,
+    Value,
+    exclusive,
+    options_of,
+    parts,
+)
+
+# Methods of models that write no parameter, by their names.
+READING = re.compile(
+    r"^_?(set_(requires|is|reshard|modules|unshard|gradient|all)|get|num|count|print|enable|disable|gradient_|config|log|"
+    r"train|eval|parameters|freeze|unfreeze|forward|generate|named|is_|has_|state_dict|compile|summary|estimate|"
+    r"requires_grad|zero_grad|no_sync|clip|encode|decode|predict|loss|sample|save|push|size|device|dtype|register|named_|modules|children|__)"
+)
+SENDING = frozenset({"broadcast", "scatter", "broadcast_object_list", "distribute_tensor", "all_reduce", "all_gather"})
+READERS = re.compile(
+    r"summary|param_count|count_param|num_param|numel|print|^log|watch|describe|report|memory|flops|compile"
+)
+FILLERS = re.compile(r"load|restore|init|resume|checkpoint|ckpt|materiali|weights|reset", re.IGNORECASE)
+
+
+def first_use(trace: Trace, model: Value, after: Event) -> Forward | None:
+    """The first call of the model, or of something in or around it, that comes after the event on its path."""
+    for event in trace.every(Forward):
+        if event.order > after.order and touches(event.module, model) and trace.before(after, event):
+            return event
+    return None
+
+
+def fills(trace: Trace, model: Value, after: Event, until: Event) -> Iterator[Event]:
+    """What writes into the model, or may do so, after one event and before another."""
+    for event in trace.events:
+        if event.order >= until.order:
+            return
+        if exclusive(event.guards, after.guards) or exclusive(event.guards, until.guards):
+            continue
+        if (event.order > after.order and _writes(event, model)) or _keeps(event, model):
+            yield event
+
+
+def _writes(event: Event, model: Value) -> bool:
+    match event:
+        case Initialise(of=of) | LoadState(into=of):
+            return not of or any(type(one) is Unknown or touches(one, model) for one in of)
+        case CallMethod(of=one, method=method):
+            return touches(one, model) and not READING.match(method)
+        case Collective(op=op, on=on):
+            return op in SENDING and any(_is_of(one, model) for one in on)
+        case Handed(values=values, to=to):
+            return _gets(values, to, model)
+        case Shard(generation=1, module=module):
+            return touches(module, model) and flag_of(event, "sync_module_states", False) is not False
+    return False
+
+
+def _gets(values: tuple[Value, ...], to: str, model: Value) -> bool:
+    """True for unknown code that gets the model, or an object that may hold it and whose name says that it fills."""
+    if to in ("print", "return") or SCHEDULERS.search(to) or READERS.search(to.rpartition(".")[2]):
+        return False
+    for part in (part for value in values for part in parts(value)):
+        if _is_of(part, model) or (isinstance(part, Instance) and FILLERS.search(to)):
+            return True
+    return False
+
+
+def _keeps(event: Event, model: Value) -> bool:
+    """True where an object that is not known gets the model: it may fill it later."""
+    if not isinstance(event, Handed) or not FILLERS.search(event.to):
+        return False
+    return any(_is_of(part, model) for value in event.values for part in parts(value))
+
+
+def _is_of(value: Value, model: Value) -> bool:
+    """True for the model, its parameters, one of them, or its state dict."""
+    if isinstance(value, Params):
+        return any(touches(one, model) for one in value.of)
+    if isinstance(value, StateDict):
+        return touches(value.of, model)
+    if isinstance(value, Tensor):
+        return value.source is not None and _is_of(value.source, model)
+    return touches(value, model)
+
+
+def writes_buffer(event: Event, model: Value, buffer: str, writers: frozenset[str]) -> bool:
+    """True when the event gives a buffer of the model a new value, or may do so. `writers` are the methods that do."""
+    match event:
+        case Initialise(of=of, tensor=tensor, how=how):
+            if tensor is not None:
+                keys = {one.key for one in tensor.line()}
+                return bool(keys & {buffer, "buffers()"}) and any(touches(one, model) for one in of)
+            return how.strip(".()") in writers and any(touches(one, model) for one in of)
+        case CallMethod(of=one, method=method):
+            return touches(one, model) and not READING.match(method)
+        case Collective(op=op, on=on):
+            return op in SENDING and any(_is_of(one, model) and not isinstance(one, Params | Tensor) for one in on)
+        case Handed(values=values, to=to):
+            return _gets(values, to, model)
+        case Shard(generation=1, module=module):
+            return touches(module, model) and flag_of(event, "sync_module_states", False) is not False
+    return False
+
+
+# the same on all ranks -------------------------------------------------------------------------------------------
+
+
+def seed_of(trace: Trace, model: Module, shard: Shard) -> Seed | None:
+    """The seed from which a model was made, on the path of its sharding; None where none was set."""
+    found: Seed | None = None
+    for seed in trace.every(Seed):
+        if seed.order >= model.born or seed.entry != shard.entry:
+            break
+        if exclusive(seed.guards, shard.guards):
+            continue
+        if any("fork_rng" in name for name in seed.contexts if name not in shard.contexts):
+            continue
+        found = seed
+    return found
+
+
+def agreed(trace: Trace, model: Module, shard: Shard, use: Event) -> bool:
+    """True when something makes the ranks' values the same after the model was made, or may do so."""
+    same_seed = False
+    for event in trace.events[model.born :]:
+        if event.order >= use.order:
+            return False
+        if exclusive(event.guards, shard.guards) or exclusive(event.guards, use.guards):
+            continue
+        if isinstance(event, Seed):
+            same_seed = event.differs != "rank"
+        elif isinstance(event, Materialise):
+            if touches(event.of, model):
+                return True
+        elif isinstance(event, Initialise):
+            if (same_seed or event.order > shard.order) and any(touches(one, model) for one in event.of):
+                return True
+        elif _writes(event, model) and not (isinstance(event, Shard) and event is shard):
+            return True
+    return False
+
+
+def made_here(value: Value) -> Module | None:
+    """The model, where this run makes it with random values: not one that a library loads, nor an unknown one."""
+    for option, _ in options_of(value):
+        inner: Value | None = option
+        while isinstance(inner, Module) and inner.wraps is not None:
+            inner = inner.wraps
+        if isinstance(inner, Module) and inner.built and (inner.cls is not None or _is_plain(inner)):
+            return inner
+    return None
+
+
+def _is_plain(module: Module) -> bool:
+    return module.library is not None and module.library.startswith("torch.nn.")
+
+
+def mesh_of(shard: Shard) -> Mesh | None:
+    """The mesh that a sharding call gets; None where it gets none or one that is not known."""
+    given = shard.kwargs.get("mesh" if shard.generation == 2 else "device_mesh")
+    found = [option for option, _ in options_of(given)] if given is not None else []
+    return found[0] if len(found) == 1 and isinstance(found[0], Mesh) else None
+
+
+def is_hybrid(shard: Shard) -> bool | None:
+    """Whether a sharding call shards within groups and replicates across them; None when that is not known."""
+    if not shard.kwargs_known or "dp_mesh_dims" in shard.kwargs:
+        return None
+    keyword = "mesh" if shard.generation == 2 else "device_mesh"
+    given = shard.kwargs.get(keyword)
+    if shard.generation == 2 and given is None:
+        return False
+    mesh = mesh_of(shard)
+    if mesh is not None:
+        dimensions = mesh.dimensions()
+        return None if dimensions is None else dimensions == 2
+    return None
+
+
+def roots(trace: Trace) -> Iterator[Shard]:
+    """The last sharding call of each model: the one of which all others are part."""
+    shards = list(trace.every(Shard))
+    for at, shard in enumerate(shards):
+        if not any(
+            related(other.module, shard.module) or (touches(other.module, shard.module) and _outer(other, shard))
+            for other in shards[at + 1 :]
+            if not exclusive(other.guards, shard.guards)
+        ):
+            yield shard
+
+
+def _outer(other: Shard, shard: Shard) -> bool:
+    return any(one.number == other.module.number for one in shard.module.line())
