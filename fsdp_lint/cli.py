@@ -208,6 +208,56 @@ def explain(rule: str) -> int:
     return 0
 
 
+@cli.command(short_help="Run a program before and after the fix, and prove it.")
+@click.argument("program", nargs=-1, required=False, type=click.UNPROCESSED, metavar="SCRIPT [-- ARGUMENTS...]")
+@click.option("-m", "module", metavar="MODULE", help="Run this module instead of a script.")
+@click.option("--mode", type=click.Choice(["nccl", "simulate", "cpu"]), help="How ranks are had.  [default: by GPUs]")
+@click.option("--ranks", type=click.IntRange(1), metavar="N", help="How many ranks.  [default: GPUs, 8 or 2]")
+@click.option("--steps", type=click.IntRange(1), default=6, show_default=True, help="Optimizer steps before the end.")
+@click.option("--fixes", type=click.Choice(["safe", "all"]), default="all", show_default=True, help="Fixes to prove.")
+@click.option("--after", metavar="FILE|DIR|REV", help="Prove this fixed script, folder or git revision instead.")
+@click.option("--timeout", type=click.FloatRange(1), default=600.0, show_default=True, help="Seconds for each run.")
+@click.option("--patience", type=click.FloatRange(1), default=30.0, show_default=True, help="Seconds for a collective.")
+@click.option("--expect", multiple=True, metavar="TEXT", help="What must hold: 'peak<=40GiB', 'saving>=30%'.")
+@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write JSON there.")
+@click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="Take the settings from this file.")
+def verify(
+    program: tuple[str, ...],
+    module: str | None,
+    mode: str | None,
+    ranks: int | None,
+    steps: int,
+    fixes: str,
+    after: str | None,
+    timeout: float,
+    patience: float,
+    expect: tuple[str, ...],
+    output: Path | None,
+    config: Path | None,
+) -> int:
+    """Run a training program as it is and with its mistakes fixed, both under instruments, and show what changed.
+
+    Modes: nccl (one rank a GPU), simulate (one rank of many, on one GPU or none), cpu (gloo ranks). Exit code: 0 each
+    mistake that was seen is gone and what is expected holds, 1 not so, 2 it could not be run."""
+    if not program and module is None:
+        raise click.UsageError("Name a script, or a module with -m.")
+    from fsdp_lint.verify import proof, report
+    from fsdp_lint.verify.expectations import Expectation
+    from fsdp_lint.verify.plan import Target
+
+    target = Target(module=module, arguments=program) if module else Target(program[0], "", program[1:])
+    entry = proof.find_entry(target)
+    wish = proof.Wish(
+        target, mode, ranks, steps, timeout, patience, fixes, after, tuple(Expectation.parse(each) for each in expect)
+    )
+    proved = proof.prove(wish, load(Path(entry).parent, config))
+    _complain(proved.errors)
+    _echo(report.to_text(proved))
+    if output is not None:
+        output.write_text(report.to_json(proved), encoding="utf-8")
+    return (0 if proved.holds else FOUND) if proved.ran and not proved.errors else FAILED
+
+
 def _stdin(paths: tuple[str, ...], name: str | None, changes: bool) -> tuple[Path, str] | None:
     """Path and text of what comes from standard input, if that is asked for."""
     if "-" not in paths:
@@ -324,6 +374,7 @@ def _complain(errors: Iterable[str]) -> None:
 
 def _run() -> int:
     from fsdp_lint.registry import RegistryError
+    from fsdp_lint.verify.plan import CannotRun
 
     try:
         # click hands the code of --help and --version through, and what a command returns.
@@ -332,7 +383,7 @@ def _run() -> int:
         _complain([f"{error.format_message()} (fsdp-lint --help tells more)"])
     except click.ClickException as error:
         _complain([error.format_message()])
-    except (SettingsError, RegistryError, _Failure) as error:
+    except (SettingsError, RegistryError, CannotRun, _Failure) as error:
         _complain([str(error)])
     return FAILED
 

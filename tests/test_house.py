@@ -35,14 +35,18 @@ TABLE: dict[str, tuple[set[str], set[str]]] = {
     ),
     "report": ({"findings"}, {"click"}),
     "docs": ({"registry", "findings"}, set()),
+    "verify": ({"engine", "settings", "findings"}, {"torch"}),
     "cli": (
-        {"__init__", "engine", "registry", "docs", "report", "settings", "findings", "source", "fix"},
+        {"__init__", "engine", "registry", "docs", "report", "settings", "findings", "source", "fix", "verify"},
         {"click"},
     ),
     "__main__": ({"cli"}, set()),
 }
 # Inside `trace` the lower may not import the higher; rooms that are not named here may stand anywhere between.
 TRACE = ["values", "events", "trace", "models", "state", "calls", "interpret"]
+
+# Inside `verify` only the instrument knows torch, and it knows nothing but what it is told and what it measures.
+INSTRUMENT = {"instrument", "measures", "plan", "overlay", "kept"}
 
 FILES = sorted(PACKAGE.rglob("*.py")) + sorted(path for path in RULES.glob("*.py") if path.name != "__init__.py")
 
@@ -111,6 +115,17 @@ def test_inside_trace_the_lower_does_not_import_the_higher(path: Path) -> None:
             target = module.split(".")[2]
             if here in TRACE and target in TRACE:
                 assert TRACE.index(target) <= TRACE.index(here), f"{here} must not import {module}"
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if room(path) == "verify"], ids=named)
+def test_only_the_instrument_knows_torch(path: Path) -> None:
+    inside = path.relative_to(PACKAGE / "verify").parts[0].removesuffix(".py")
+    for module in imports(path):
+        if inside != "instrument":
+            assert not module.startswith("torch"), "torch is loaded by the instrument, when a program runs"
+            assert not module.startswith("fsdp_lint.verify.instrument"), "it is reached through runner.instrument()"
+        elif module.startswith("fsdp_lint."):
+            assert module.split(".")[1] == "verify" and module.split(".")[2] in INSTRUMENT, f"not {module}"
 
 
 @pytest.mark.parametrize("path", FILES, ids=named)

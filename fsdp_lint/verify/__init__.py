@@ -1,0 +1,1 @@
+"""The proof: a training program runs before and after the fix, under instruments, and what changed is shown."""

@@ -1,0 +1,71 @@
+"""The process group that the program asks for: with a time limit, on gloo, or one that pretends its other ranks."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from fsdp_lint.verify.instrument.devices import Mapping
+from fsdp_lint.verify.plan import Plan
+
+_WITH_NCCL = ("nccl", "cuda")
+
+
+def lead(plan: Plan, mapping: Mapping) -> None:
+    """From here on `init_process_group` makes the group that the mode wants, and `spawn` runs in the rank that asks."""
+    real, new_group = dist.init_process_group, dist.new_group
+
+    @functools.wraps(real)
+    def init_process_group(backend: Any = None, *args: Any, **kwargs: Any) -> Any:
+        _take_our_port(args, kwargs, mapping)
+        if plan.mode == "simulate":
+            mapping.note("process group: a fake one")
+            return real("fake", rank=0, world_size=plan.ranks)
+        kwargs["timeout"] = timedelta(seconds=plan.patience)
+        if plan.on_cpu:
+            kwargs.pop("device_id", None)
+            if backend is None or any(word in str(backend) for word in _WITH_NCCL):
+                mapping.note(f"backend {backend} to gloo" if backend else "backend to gloo")
+                backend = "gloo"
+        return real(backend, *args, **kwargs)
+
+    @functools.wraps(new_group)
+    def group(*args: Any, **kwargs: Any) -> Any:
+        for name in ("backend", "timeout", "device_id"):
+            kwargs.pop(name, None)
+        return new_group(*args, **kwargs)
+
+    dist.init_process_group = dist.distributed_c10d.init_process_group = init_process_group
+    if plan.mode != "nccl":
+        dist.new_group = dist.distributed_c10d.new_group = group
+    _spawn_here(plan, mapping)
+
+
+def _take_our_port(args: Any, kwargs: dict[str, Any], mapping: Mapping) -> None:
+    """Whatever address the program names, its ranks meet where nobody else listens."""
+    for name in ("MASTER_ADDR", "MASTER_PORT"):
+        ours = os.environ[f"FSDP_LINT_{name}"]
+        if os.environ.get(name) != ours:
+            mapping.note(f"{name} to a free one")
+            os.environ[name] = ours
+    method = kwargs.get("init_method")
+    if isinstance(method, str) and method.startswith("tcp://"):
+        mapping.note("init_method to a free port")
+        kwargs["init_method"] = f"tcp://{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+
+
+def _spawn_here(plan: Plan, mapping: Mapping) -> None:
+    """A program that spawns one process a GPU has its ranks already: each runs the function itself."""
+
+    def spawn(fn: Any, args: Any = (), nprocs: int = 1, *_: Any, **__: Any) -> None:
+        mapping.note("spawn: its function runs in our ranks")
+        fn(int(os.environ["RANK"]), *args)
+
+    torch.multiprocessing.spawn = spawn
+    sys.modules["torch.multiprocessing.spawn"].spawn = spawn  # type: ignore[attr-defined]

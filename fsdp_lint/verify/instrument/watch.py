@@ -1,0 +1,253 @@
+"""What one rank sees of a program: all instruments together, and the record that they make."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import importlib
+import json
+import os
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed.fsdp
+from torch.utils._python_dispatch import _get_current_dispatch_mode
+
+from fsdp_lint.verify.instrument.collectives import Collectives
+from fsdp_lint.verify.instrument.devices import Mapping
+from fsdp_lint.verify.instrument.models import Models
+from fsdp_lint.verify.instrument.readings import Readings
+from fsdp_lint.verify.instrument.saves import Saves
+from fsdp_lint.verify.instrument.sites import Sites
+from fsdp_lint.verify.instrument.steps import COUNTED, Steps
+from fsdp_lint.verify.instrument.storages import Storages
+from fsdp_lint.verify.instrument.values import Values, batch_of
+from fsdp_lint.verify.measures import Collective, Held, RankRecord, Reading, Save, Trouble
+from fsdp_lint.verify.plan import Plan
+
+
+class Watch:
+    """One rank's instruments. `leave` writes the record and ends the process, whatever the program still has to do."""
+
+    def __init__(self, plan: Plan, rank: int, notes: Path, sites: Sites) -> None:
+        self.plan, self.rank, self.notes, self.sites = plan, rank, notes, sites
+        self.on_gpu = not plan.on_cpu
+        self.mapping = Mapping(sites)
+        self.storages = None if self.on_gpu else Storages()
+        self.models = Models()
+        self.values = Values(self.models)
+        self.readings = Readings(sites)
+        self.steps = Steps(sites, self.on_gpu, self._before_first_step, self._after_step)
+        self.saves = Saves(sites, self.models, notes, self._after_save)
+        self.collectives = Collectives(sites, notes / f"{rank}.calls", self.storages, lambda: self.steps.backward_site)
+        self.seen: dict[str, Any] = {}
+        self._loaded = set(sys.modules)
+        self._batch_hook: Any = None
+
+    def install(self) -> None:
+        """Puts the instruments in; to be called before the program is loaded."""
+        self._follow_optimizers()
+        self._follow_sharding()
+        self.steps.install()
+        self.readings.install()
+        self.saves.install()
+        if self.storages is not None:
+            self.storages.install()
+        hooks = torch.nn.modules.module
+        self._batch_hook = hooks.register_module_forward_pre_hook(lambda _, inputs: self._first_batch(inputs))
+        self.collectives.__enter__()
+
+    def _follow_optimizers(self) -> None:
+        real = torch.optim.Optimizer.__init__
+
+        @functools.wraps(real)
+        def init(optimizer: Any, *args: Any, **kwargs: Any) -> None:
+            real(optimizer, *args, **kwargs)
+            self.models.built(optimizer, self.sites.here())
+
+        torch.optim.Optimizer.__init__ = init
+
+    def _follow_sharding(self) -> None:
+        real = torch.distributed.fsdp.fully_shard
+
+        @functools.wraps(real)
+        def fully_shard(module: Any, *args: Any, **kwargs: Any) -> Any:
+            with self._measuring():
+                self.values.about_to_shard(module)
+            return real(module, *args, **kwargs)
+
+        for name in ("fsdp", "fsdp._fully_shard", "_composable.fsdp"):
+            home: Any = importlib.import_module(f"torch.distributed.{name}")
+            home.fully_shard = fully_shard
+
+    # -------------------------------------------------------------------------------------------- while it runs
+
+    @contextlib.contextmanager
+    def _measuring(self) -> Iterator[None]:
+        """Inside, what is done is ours and is not counted."""
+        self.collectives.on = False
+        try:
+            with torch.no_grad():
+                yield
+        finally:
+            self.collectives.on = True
+
+    def _first_batch(self, inputs: Any) -> None:
+        with self._measuring():
+            self.seen["batch"] = batch_of(inputs)
+        if self.seen["batch"]:
+            self._batch_hook.remove()
+
+    def _before_first_step(self) -> None:
+        with self._measuring():
+            self.models.find()
+            self.values.remember()
+            optimizer = self.steps.optimizer() if self.steps.optimizer is not None else None
+            if optimizer is not None:
+                self.seen["stale"] = len(self.models.stale(optimizer))
+                self.seen["optimizer_parameters"] = sum(len(group["params"]) for group in optimizer.param_groups)
+                self.seen["optimizer_site"] = self.models.sites.get(optimizer, "")
+            without = [n for n, p in self.models.parameters() if p.requires_grad and p.grad is None]
+            self.seen["without_gradient"] = without
+            self._batch_hook.remove()
+
+    def _after_step(self, number: int) -> None:
+        with self._measuring():
+            self._take_peak(number)
+            if number <= COUNTED:
+                self.seen["collectives"] = [Collective(*one) for one in self.collectives.take()]
+                self._take_held()
+                self.seen["units"] = self.models.units()
+            if number == 0:
+                self.seen["dead"] = self.models.dead()
+            if number == COUNTED and self.on_gpu:
+                self._stop_counting()
+            if number + 1 == self.plan.steps:
+                self.seen["changed"] = self.values.changed()
+                self.seen["last"] = True
+        if number + 1 >= self.plan.steps and not self.plan.until_saved:
+            self.leave(f"stopped after {self.steps.made} steps")
+        self._forget_peak()
+
+    def _after_save(self) -> None:
+        if self.plan.until_saved and self.steps.made >= min(self.plan.steps, 1):
+            self.leave(f"stopped after a save and {self.steps.made} steps")
+
+    def _stop_counting(self) -> None:
+        """From here on the program runs as it would without us: a mode around it turns torch.compile off."""
+        if _get_current_dispatch_mode() is self.collectives:
+            self.collectives.__exit__(None, None, None)
+
+    def _take_held(self) -> None:
+        held = self.models.held()
+        whole = self.storages.live if self.storages is not None else torch.cuda.memory_allocated()
+        self.seen["held"] = Held(**held, other=max(0, whole - sum(held.values())))
+
+    def _take_peak(self, number: int) -> None:
+        peak = self.storages.peak if self.storages is not None else torch.cuda.max_memory_allocated()
+        if number == 0:
+            self.seen["startup_peak_bytes"] = self.seen["peak_bytes"] = peak
+        elif number == 1:
+            self.seen["peak_bytes"] = peak
+        else:
+            self.seen["peak_bytes"] = max(self.seen["peak_bytes"], peak)
+        if self.on_gpu:
+            self.seen["reserved_bytes"] = torch.cuda.max_memory_reserved()
+
+    def _forget_peak(self) -> None:
+        if self.storages is not None:
+            self.storages.start_again()
+        else:
+            torch.cuda.reset_peak_memory_stats()
+
+    # ------------------------------------------------------------------------------------------------- the end
+
+    def leave(self, ended: str, error: BaseException | None = None) -> None:
+        """Writes the record and ends this process without running anything more of the program."""
+        self.collectives.on = False
+        if error is not None:
+            traceback.print_exception(error)
+        record = self._record(ended, error)
+        unfinished = self.notes / f"{self.rank}.json.part"
+        unfinished.write_text(json.dumps(dataclasses.asdict(record)), encoding="utf-8")
+        unfinished.rename(self.notes / f"{self.rank}.json")
+        self._wait_for_others(error)
+        with contextlib.suppress(BaseException):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(1 if error is not None else 0)
+
+    def _wait_for_others(self, error: BaseException | None) -> None:
+        """A rank that leaves takes its connections with it: the others may still be in the last step."""
+        deadline = time.monotonic() + (0 if error is not None else min(self.plan.patience, 10.0))
+        while time.monotonic() < deadline:
+            if all((self.notes / f"{rank}.json").exists() for rank in range(self.plan.processes)):
+                return
+            time.sleep(0.005)
+
+    def _record(self, ended: str, error: BaseException | None) -> RankRecord:
+        seen = dict(self.seen)
+        with contextlib.suppress(Exception), torch.no_grad():
+            self.models.find()  # a program that makes no step has models too
+            if "last" not in seen and self.values.before:
+                seen["changed"] = self.values.changed()
+            seen["trained"] = list(self.values.before)
+            plain, seen["sharded"] = self.values.replicated()
+            seen["plain"] = plain
+            seen["buffers"] = self.values.buffers()
+            seen["shards"] = self.values.shards()
+            seen["wrapper"] = self.models.wrapper()
+            seen["units"] = self.models.units()
+            seen["elements"] = sum(p.numel() for _, p in self.models.parameters())
+            seen["built"] = self.values.built
+            seen["model_bytes"] = sum(p.numel() * p.element_size() for _, p in self.models.parameters())
+        seen.pop("last", None)
+        return RankRecord(
+            torch=str(torch.__version__),
+            device=_device_name() if self.on_gpu else "cpu",
+            ended=ended,
+            steps=self.steps.made,
+            losses=tuple(self.steps.losses),
+            step_ms=tuple(self.steps.milliseconds) if self.on_gpu else (),
+            saves=tuple(Save(**one) for one in self.saves.made),
+            readings=tuple(Reading(**{**one, "values": tuple(one["values"])}) for one in self.readings.made.values()),
+            mapped=tuple(self.mapping.told),
+            compiled=_compiled(),
+            visited=tuple(_visited(self.sites, self._loaded)),
+            trouble=None if error is None else self._trouble(error),
+            **seen,
+        )
+
+    def _trouble(self, error: BaseException) -> Trouble:
+        said = str(error).strip().splitlines()
+        text = f"{type(error).__name__}: {said[0][:300]}" if said else type(error).__name__
+        memory = getattr(torch, "OutOfMemoryError", torch.cuda.OutOfMemoryError)
+        kind = "memory" if isinstance(error, (memory, MemoryError)) else "error"
+        if kind == "memory" and self.on_gpu:
+            text += f" (peak {torch.cuda.max_memory_allocated():,} bytes)"
+            self.seen["peak_bytes"] = torch.cuda.max_memory_allocated()
+        return Trouble(kind, text, self.sites.of(error.__traceback__), self.rank)
+
+
+def _device_name() -> str:
+    return str(torch.cuda.get_device_name()) if torch.cuda.is_available() else "cpu"
+
+
+def _compiled() -> bool:
+    """Whether torch.compile has compiled anything."""
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    return bool(dynamo is not None and dynamo.counters["stats"].get("unique_graphs", 0))
+
+
+def _visited(sites: Sites, before: set[str]) -> Iterator[str]:
+    """The program's own files that were loaded."""
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None) if name == "__main__" or name not in before else None
+        if isinstance(file, str) and file.endswith(".py") and sites.own(file):
+            yield os.path.realpath(file)

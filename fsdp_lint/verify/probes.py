@@ -1,0 +1,340 @@
+"""For each rule the question whether its mistake is seen in a run, and the evidence in words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from fsdp_lint.verify.hang import short
+from fsdp_lint.verify.measures import Reading, Run, collective_totals
+
+MIXED = "mixed torch.Tensor and DTensor"
+_WHOLE = 0.5  # a gather of more than this share of all that is gathered is no saving
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a run says about one mistake: seen or not, or None where it cannot say; and why."""
+
+    seen: bool | None
+    text: str
+
+
+@dataclass(frozen=True)
+class Case:
+    """One run to be asked about one finding: `sites` are the lines of the finding and its witnesses in that run's
+    text, as path:line; `other` is the run of the other text, where there is one."""
+
+    run: Run
+    sites: frozenset[str]
+    other: Run | None = None
+    fixed: bool = False
+
+
+Probe = Callable[[Case], Evidence]
+
+
+def never_trains(case: Case) -> Evidence:
+    """Parameters in the optimizer that are not the model's."""
+    record = case.run.first
+    if record is None or not record.steps:
+        return _no_step(case.run)
+    counts = case.run.changed
+    moved = f", {counts[0]} of {counts[1]} trainable parameters changed" if counts else ""
+    text = f"{record.stale} of {record.optimizer_parameters} parameters in the optimizer are not the model's{moved}"
+    still = counts is not None and counts[1] > 0 and counts[0] == 0
+    return Evidence(record.stale > 0 or (still and not case.fixed), text)
+
+
+def keeps_dead_parameters(case: Case) -> Evidence:
+    """Parameters that are alive and belong to no module."""
+    record = case.run.first
+    if record is None or record.dead is None:
+        return _no_step(case.run)
+    text = f"{record.dead} parameters that no module has are kept"
+    return Evidence(record.dead > 0 or record.stale > 0, text)
+
+
+def plain_beside_sharded(case: Case) -> Evidence:
+    """Plain parameters in a sharded model, which nobody synchronises."""
+    record = case.run.first
+    mixed = _raised(case.run, MIXED)
+    if mixed:
+        return Evidence(True, mixed)
+    if record is None or not record.sharded:
+        return Evidence(None, "no sharded model was found")
+    differ = case.run.disagreeing
+    said = "" if differ is None or not record.plain else f", ranks differ in {len(differ)} of them"
+    return Evidence(bool(record.plain), f"{len(record.plain)} plain parameters beside {record.sharded} sharded{said}")
+
+
+def ranks_differ(case: Case) -> Evidence:
+    """Values that every rank holds whole, and that differ."""
+    differ = case.run.disagreeing
+    if differ is None or case.run.first is None:
+        return Evidence(None, "one rank cannot differ from others")
+    text = f"ranks differ in {len(differ)} of {len(case.run.first.plain)} unsharded parameters"
+    return Evidence(bool(differ), text)
+
+
+def ranks_build_different_models(case: Case) -> Evidence:
+    """Values that differed when they were sharded."""
+    differ = case.run.built_unequal
+    if differ is None or case.run.first is None:
+        return Evidence(None, "no parameter was seen before it was sharded on several ranks")
+    total = len(case.run.first.built)
+    return Evidence(bool(differ), f"ranks shard different values of {len(differ)} of {total} parameters")
+
+
+def buffers_differ(case: Case) -> Evidence:
+    """Buffers that differ between ranks."""
+    differ = case.run.buffers_unequal
+    if differ is None or case.run.first is None:
+        return Evidence(None, "one rank cannot differ from others")
+    return Evidence(bool(differ), f"ranks differ in {len(differ)} of {len(case.run.first.buffers)} buffers")
+
+
+def many_collectives(case: Case) -> Evidence:
+    """More collectives a step than in the other run, or units that are leaves of the model."""
+    record, collectives = case.run.first, case.run.collectives
+    if record is None or not collectives:
+        return _no_step(case.run)
+    mine = sum(one.count for one in collectives)
+    leaves = sum(kind == "leaf" for kind in record.units.values())
+    text = f"{mine} collectives a step for {len(record.units)} units"
+    other = case.other.collectives if case.other is not None else None
+    if other:
+        fewer = min(mine, sum(one.count for one in other)) * 1.5
+        return Evidence(mine > fewer, text)
+    return Evidence(leaves > len(record.units) / 2, f"{text}, {leaves} of them modules without children")
+
+
+def gathered_whole(case: Case) -> Evidence:
+    """One all-gather that brings most of the model."""
+    collectives = case.run.collectives
+    gathers = [one for one in collectives or () if one.kind == "all_gather" and one.unit]
+    if not gathers:
+        return _no_step(case.run) if collectives is None else Evidence(None, "nothing was gathered")
+    largest, once = max(one.largest for one in gathers), sum(one.largest for one in gathers)
+    peak = f", peak {case.run.peak_bytes:,} bytes" if case.run.peak_bytes is not None else ""
+    text = f"the largest all-gather brings {largest:,} of {once:,} bytes{peak}"
+    return Evidence(largest > _WHOLE * once, text)
+
+
+def saves_shards(case: Case) -> Evidence:
+    """DTensors in a file that torch.save wrote, or a file that does not give the model back."""
+    saves = [save for _, save in case.run.saves]
+    if not saves:
+        return Evidence(None, "nothing was saved while it ran")
+    with_shards = [save for save in saves if save.dtensors]
+    bad = [save for save in saves if save.reload is not None and save.reload != "equal"]
+    if with_shards:
+        one = with_shards[0]
+        read = f", a reload {_verb(one.reload)}" if one.reload else ""
+        return Evidence(True, f"{one.dtensors} DTensors in the file saved at {short(one.site)}{read}")
+    if bad:
+        return Evidence(True, f"the file saved at {short(bad[0].site)}: a reload {_verb(bad[0].reload)}")
+    read = ", a reload gives the same model" if any(save.reload == "equal" for save in saves) else ""
+    return Evidence(False, f"no DTensor in {len(saves)} saved files{read}")
+
+
+def one_file_many_writers(case: Case) -> Evidence:
+    """One path that several ranks write."""
+    writers: dict[str, set[int]] = {}
+    for rank, save in case.run.saves:
+        writers.setdefault(save.path, set()).add(rank)
+    if not writers:
+        return Evidence(None, "nothing was saved while it ran")
+    if len(case.run.records) < 2:
+        return Evidence(None, "one rank shares no file")
+    shared = {path: ranks for path, ranks in writers.items() if len(ranks) > 1}
+    return Evidence(bool(shared), f"{len(shared)} of {len(writers)} files are written by several ranks")
+
+
+def every_rank_saves(case: Case) -> Evidence:
+    """Saves on more than one rank."""
+    ranks = {rank for rank, _ in case.run.saves}
+    if not ranks:
+        return Evidence(None, "nothing was saved while it ran")
+    if len(case.run.records) < 2:
+        return Evidence(None, "one rank only")
+    return Evidence(len(ranks) > 1, f"{len(ranks)} of {len(case.run.records)} ranks save")
+
+
+def reads_its_part(case: Case) -> Evidence:
+    """A number read from a part of a tensor, different on each rank."""
+    here = [_readings(record.readings, case.sites) for record in case.run.alive]
+    if not any(here):
+        return Evidence(False, "no number is read from a part of a tensor there")
+    partial = [reading for each in here for reading in each if reading.partial]
+    if not partial:
+        return Evidence(False, "what is read there is whole")
+    values = [each[0].values[0] for each in here if each and each[0].values]
+    if not case.run.moves_values or len(values) < 2:
+        return Evidence(True, f"a part of a tensor is read at {short(partial[0].site)}")
+    told = " / ".join(f"{value:.6g}" for value in values[:4])
+    if len(set(values)) == 1:
+        return Evidence(False, f"every rank reads {values[0]:.6g}")
+    return Evidence(True, f"at {short(partial[0].site)} the ranks read {told}")
+
+
+def hangs(case: Case) -> Evidence:
+    """Ranks that wait in different collectives."""
+    run = case.run
+    if run.mode == "simulate":
+        return Evidence(None, "a simulated group does not wait")
+    if run.hung:
+        return Evidence(True, run.difference or "the ranks wait, in the same collectives as far as they were logged")
+    return Evidence(False, f"no rank waits: {run.ended}")
+
+
+def no_gradients(case: Case) -> Evidence:
+    """Trainable parameters that get no gradient."""
+    record = case.run.first
+    if record is None or not record.steps:
+        return _no_step(case.run)
+    without, all_ = len(record.without_gradient), len(record.trained)
+    counts = case.run.changed
+    moved = f", {counts[0]} of {counts[1]} changed" if counts else ""
+    return Evidence(without > 0, f"{without} of {all_} trainable parameters have no gradient at the first step{moved}")
+
+
+def same_batches(case: Case) -> Evidence:
+    """The first batch of every rank is the same."""
+    batches = [record.batch for record in case.run.alive if record.batch]
+    if len(batches) < 2:
+        return Evidence(None, "the batches of several ranks were not seen")
+    kinds = len(set(batches))
+    return Evidence(kinds < len(batches), f"{kinds} different first batches on {len(batches)} ranks")
+
+
+def more_reductions(case: Case) -> Evidence:
+    """More reduce-scatters a step than in the other run."""
+    collectives = case.run.collectives
+    if not collectives:
+        return _no_step(case.run)
+    mine = _count(case.run, "reduce_scatter")
+    units = len({one.unit for one in collectives if one.kind == "reduce_scatter"})
+    text = f"{mine} reduce-scatters a step for {units} units"
+    if case.other is not None and case.other.collectives:
+        return Evidence(mine > _count(case.other, "reduce_scatter") or mine > units, text)
+    return Evidence(mine > units, text)
+
+
+def ddp_would_fit(case: Case) -> Evidence:
+    """What DDP would hold, by formula; measured where the other run is DDP."""
+    record = case.run.first
+    if record is None or not record.elements:
+        return Evidence(None, "no model was found")
+    if record.wrapper in ("ddp", ""):
+        held = case.run.held
+        return Evidence(False, f"DDP holds {held.training:,} bytes a rank" if held else "not sharded any more")
+    held = case.run.held
+    mine = f"FSDP holds {held.training:,}" if held else "FSDP holds less"
+    gathered = sum(one.bytes for one in case.run.collectives or () if one.kind == "all_gather")
+    text = (
+        f"{record.elements:,} parameters: DDP would hold 16 bytes each, {16 * record.elements:,} bytes a rank; "
+        f"{mine} and gathers {gathered:,} bytes a step"
+    )
+    return Evidence(True, text)
+
+
+def half_precision(case: Case) -> Evidence:
+    """Parameters of two bytes, which the optimizer then steps in."""
+    record = case.run.first
+    if record is None or not record.elements or not record.steps:
+        return _no_step(case.run)
+    each = record.model_bytes / record.elements
+    return Evidence(each < 4, f"the parameters that the optimizer steps take {each:.3g} bytes each")
+
+
+def not_finite(case: Case) -> Evidence:
+    """Losses that are no numbers."""
+    losses = case.run.losses
+    if not losses:
+        return Evidence(None, "no loss was seen")
+    bad = sum(loss != loss or abs(loss) > 1e30 for loss in losses)
+    return Evidence(True if bad else None, f"{bad} of {len(losses)} losses are not finite")
+
+
+def raises(case: Case) -> Evidence:
+    """An error at one of the finding's lines."""
+    if case.run.hung:
+        return Evidence(True, f"the ranks wait: {case.run.difference or case.run.ended}")
+    for trouble in case.run.troubles:
+        if trouble.site in case.sites or (not case.fixed and trouble.kind == "error"):
+            return Evidence(True, f"{trouble.text} at {short(trouble.site)}")
+    if case.run.troubles:
+        return Evidence(None, f"ended by something else: {case.run.ended}")
+    return Evidence(False, f"no error: {case.run.ended}")
+
+
+def _raised(run: Run, words: str) -> str:
+    return next((f"{t.text} at {short(t.site)}" for t in run.troubles if words in t.text or words in t.log), "")
+
+
+def _no_step(run: Run) -> Evidence:
+    return Evidence(None, f"no optimizer step was made: {run.ended}")
+
+
+def _count(run: Run, kind: str) -> int:
+    return sum(count for each, count, _ in collective_totals(run.collectives or ()) if each == kind)
+
+
+def _readings(readings: Sequence[Reading], sites: frozenset[str]) -> list[Reading]:
+    return [reading for reading in readings if reading.site in sites and reading.values]
+
+
+def _verb(reload: str | None) -> str:
+    return {None: "was not tried", "equal": "gives the same model"}.get(reload, str(reload))
+
+
+PROBES: dict[str, Probe] = {
+    "optimizer-before-shard": never_trains,
+    "optimizer-after-forward": never_trains,
+    "stale-param-reference": keeps_dead_parameters,
+    "root-not-sharded": plain_beside_sharded,
+    "mutate-after-shard": plain_beside_sharded,
+    "ignored-params-unsynced": ranks_differ,
+    "shard-every-leaf": many_collectives,
+    "root-only-shard": gathered_whole,
+    "blocks-in-one-unit": gathered_whole,
+    "torch-save-sharded-state": saves_shards,
+    "shared-checkpoint-path": one_file_many_writers,
+    "fsdp1-save-on-every-rank": every_rank_saves,
+    "to-local-arithmetic": reads_its_part,
+    "dtensor-scalar-read": reads_its_part,
+    "collective-under-rank-guard": hangs,
+    "rank-divergent-branch": hangs,
+    "uneven-eval-loop": hangs,
+    "ddp-where-fsdp-unneeded": ddp_would_fit,
+    "set-sync-off-not-restored": no_gradients,
+    "accumulation-syncs-every-step": more_reductions,
+    "ddp-no-sync-noop": more_reductions,
+    "missing-distributed-sampler": same_batches,
+    "seed-differs-by-rank": ranks_build_different_models,
+    "rank0-load-before-shard": ranks_build_different_models,
+    "hsdp-unsynced-init": ranks_build_different_models,
+    "buffers-not-initialised": buffers_differ,
+    "to-empty-without-init": not_finite,
+    "bf16-before-shard": half_precision,
+}
+SAVES = ("torch-save-sharded-state", "shared-checkpoint-path", "fsdp1-save-on-every-rank", "full-state-dict-no-offload")
+LATE = (
+    *SAVES,
+    "collective-under-rank-guard",
+    "rank-divergent-branch",
+    "uneven-eval-loop",
+    "to-local-arithmetic",
+    "dtensor-scalar-read",
+    "dcp-optimizer-raw-state",
+    "optimizer-state-naive-fsdp1",
+    "load-plain-state-dict",
+)
+LOUD = (
+    "shard-order-topdown", "cast-after-shard", "deepcopy-sharded", "ddp-over-fsdp", "bypass-forward-hooks",
+    "container-sharded", "tied-weights-split", "load-plain-state-dict", "dcp-optimizer-raw-state",
+    "optimizer-state-naive-fsdp1", "fsdp1-clip-api", "offload-device-conflict", "wrap-policy-called",
+    "mp-policy-mismatch", "fsdp1-kwargs-on-fully-shard", "fsdp1-api-on-fsdp2", "removed-name",
+    "process-group-after-shard",
+)  # fmt: skip

@@ -1,0 +1,165 @@
+"""The journey of a proof: run the program, find its mistakes, run it with the fixes, and judge."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.machinery
+import importlib.util
+import os
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fsdp_lint import engine
+from fsdp_lint.findings import LocatedFinding
+from fsdp_lint.settings import Settings
+from fsdp_lint.verify import runner, texts
+from fsdp_lint.verify.expectations import Expectation, Kept
+from fsdp_lint.verify.measures import Run
+from fsdp_lint.verify.plan import CannotRun, Plan, Target
+from fsdp_lint.verify.probes import LATE
+from fsdp_lint.verify.processes import ended_by_signals
+from fsdp_lint.verify.verdicts import After, Verdict, judge
+
+OLDEST = (2, 9)
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What the user asks for. None leaves the choice to what the machine has."""
+
+    target: Target
+    mode: str | None = None
+    ranks: int | None = None
+    steps: int = 6
+    timeout: float = 600.0
+    patience: float = 30.0
+    fixes: str = "all"
+    after: str | None = None
+    expectations: tuple[Expectation, ...] = ()
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What came of it."""
+
+    plan: Plan
+    before: Run
+    after: After | None
+    verdicts: Sequence[Verdict]
+    kept: Sequence[Kept]
+    hashes: dict[str, str]
+    errors: tuple[str, ...] = ()
+
+    @property
+    def ran(self) -> bool:
+        """Whether the program came far enough for anything to be said: a step was made, or a mistake was seen."""
+        return bool(self.before.steps or not self.before.troubles or any(v.verdict in _SAID for v in self.verdicts))
+
+    @property
+    def holds(self) -> bool:
+        """Whether all seen mistakes are confirmed and all expectations hold."""
+        return not any(verdict.open for verdict in self.verdicts) and all(kept.holds for kept in self.kept)
+
+
+_SAID = ("confirmed", "seen")
+
+
+def prove(wish: Wish, settings: Settings) -> Proof:
+    """Runs the program, before and after. Raises CannotRun and what the engine raises."""
+    entry = find_entry(wish.target)
+    plan = _plan(wish, entry, settings)
+    with ended_by_signals():
+        before = runner.run(plan)
+        files = [Path(path) for path in before.files] or [Path(entry)]
+        report = engine.analyse(files, settings)
+        replaced, errors = _replaced(wish, entry, files, settings)
+        after = _after(plan, replaced) if replaced else None
+    verdicts = judge(report.findings, before, after)
+    kept = [each.check(before, after.run if after is not None else before) for each in wish.expectations]
+    hashes = {path: hashlib.sha256(text).hexdigest() for path, text in replaced.items()}
+    return Proof(plan, before, after, verdicts, kept, hashes, (*report.errors, *errors))
+
+
+def _replaced(
+    wish: Wish, entry: str, files: Sequence[Path], settings: Settings
+) -> tuple[dict[str, bytes], tuple[str, ...]]:
+    if wish.after is not None:
+        return texts.from_hand(wish.after, entry, settings.root), ()
+    return texts.from_fixes(files, settings, wish.fixes == "all")
+
+
+def _after(plan: Plan, replaced: dict[str, bytes]) -> After:
+    run = runner.run(plan.after(replaced))
+    missing = [
+        os.path.relpath(path)
+        for path, text in sorted(replaced.items())
+        if run.loaded.get(path) != hashlib.sha256(text).hexdigest()
+    ]
+    return After(run, texts.as_pairs(replaced), tuple(missing))
+
+
+def find_entry(target: Target) -> str:
+    """The file that is run. Finds a module without importing its parents. Raises CannotRun."""
+    if not target.module:
+        if not os.path.isfile(target.script):
+            raise CannotRun(f"{target.script}: no such script")
+        return os.path.abspath(target.script)
+    spec: importlib.machinery.ModuleSpec | None = None
+    sys.path.insert(0, os.getcwd())
+    try:
+        first, *rest = target.module.split(".")
+        spec = importlib.util.find_spec(first)
+        for name in [*rest, ""]:
+            if spec is None or (not name and spec.submodule_search_locations is None):
+                break
+            spec = importlib.machinery.PathFinder.find_spec(name or "__main__", spec.submodule_search_locations or [])
+    except (ImportError, ValueError):
+        spec = None
+    finally:
+        sys.path.remove(os.getcwd())
+    if spec is None or spec.origin is None:
+        raise CannotRun(f"no module named {target.module}")
+    return spec.origin
+
+
+def _plan(wish: Wish, entry: str, settings: Settings) -> Plan:
+    try:
+        instrument = runner.instrument()
+    except ImportError as error:
+        if error.name != "torch":
+            raise
+        raise CannotRun("verify runs the program, so it needs torch: pip install 'fsdp-lint[verify]'") from None
+    version = instrument.prepare()
+    _refuse_old(version)
+    gpus = instrument.gpus()
+    mode = wish.mode or ("nccl" if gpus > 1 else "simulate" if gpus else "cpu")
+    ranks = wish.ranks or {"nccl": gpus, "simulate": 8, "cpu": 2}[mode]
+    if mode == "nccl" and ranks > gpus:
+        raise CannotRun(f"mode nccl needs one GPU a rank: {ranks} ranks, {gpus} GPUs; try --mode simulate or cpu")
+    return Plan(
+        target=wish.target,
+        mode=mode,
+        ranks=ranks,
+        on_cpu=mode == "cpu" or not gpus,
+        steps=wish.steps,
+        timeout=wish.timeout,
+        patience=wish.patience,
+        until_saved=mode != "simulate" and _late(engine.analyse([Path(entry)], settings).findings),
+    )
+
+
+def _late(findings: Sequence[LocatedFinding]) -> bool:
+    """Whether one of the mistakes shows only after the training loop."""
+    return any(finding.name in LATE for finding in findings)
+
+
+def _refuse_old(version: str) -> None:
+    numbers = re.match(r"(\d+)\.(\d+)", version)
+    if numbers and (int(numbers[1]), int(numbers[2])) < OLDEST:
+        raise CannotRun(
+            f"torch {version} is older than 2.9: FSDP2 on gloo sums gradients there instead of averaging them "
+            "(before 2.7 it does not run at all), so a run would show other mistakes than yours"
+        )

@@ -1,0 +1,207 @@
+"""A proof as a table for people and as JSON for programs. What a mode cannot know is said, never a number."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from fsdp_lint.verify.measures import Run, Save, collective_totals
+from fsdp_lint.verify.proof import Proof
+from fsdp_lint.verify.verdicts import Verdict
+
+UNKNOWN = "not measured in this mode"
+_KINDS = ("parameters", "gradients", "optimizer_state", "optimizer_only", "other")
+
+
+# --------------------------------------------------------------------------------------------------------- JSON
+
+
+def to_json(proof: Proof) -> str:
+    """The whole proof; null where the mode cannot know."""
+    first = proof.before.first
+    told = {
+        "mode": proof.plan.mode,
+        "ranks": proof.plan.ranks,
+        "device": first.device if first is not None else None,
+        "torch": first.torch if first is not None else None,
+        "before": _run(proof.before),
+        "after": _run(proof.after.run) if proof.after is not None else None,
+        "verdicts": [_verdict(verdict) for verdict in proof.verdicts],
+    }
+    return json.dumps(told, indent=2, allow_nan=False) + "\n"
+
+
+def _run(run: Run) -> dict[str, Any]:
+    held = run.held
+    return {
+        "held": {kind: getattr(held, kind) for kind in _KINDS} if held is not None else None,
+        "peak_bytes": run.peak_bytes,
+        "collectives": [
+            {"kind": kind, "count": count, "bytes": size} for kind, count, size in collective_totals(run.collectives)
+        ]
+        if run.collectives is not None
+        else None,
+        "losses": [_finite(loss) for loss in run.losses] if run.losses is not None else None,
+        "parameters_changed": run.parameters_changed,
+        "step_ms": run.step_ms,
+        "ended": run.ended,
+    }
+
+
+def _finite(value: float) -> float | None:
+    return value if value == value and abs(value) != float("inf") else None
+
+
+def _verdict(verdict: Verdict) -> dict[str, Any]:
+    place = verdict.finding.place
+    return {
+        "code": verdict.finding.code,
+        "name": verdict.finding.name,
+        "filename": place.path,
+        "location": {"row": place.row, "column": place.column},
+        "verdict": verdict.verdict,
+        "because": verdict.because,
+    }
+
+
+# -------------------------------------------------------------------------------------------------------- table
+
+
+def to_text(proof: Proof) -> str:
+    """What people read."""
+    return "\n".join(_lines(proof)) + "\n"
+
+
+def _lines(proof: Proof) -> Iterator[str]:
+    first = proof.before.first
+    device = f", {first.device}, torch {first.torch}" if first is not None else ""
+    yield f"{proof.plan.target.name}: mode {proof.plan.mode}, {_ranks(proof)}{device}"
+    yield ""
+    runs = [proof.before] + ([proof.after.run] if proof.after is not None else [])
+    yield from _table([("", "before", "after")[: len(runs) + 1], *_rows(proof.before, runs)])
+    yield ""
+    yield from _fixed(proof)
+    for run, name in zip(runs, ("before", "after"), strict=False):
+        yield from _remarks(run, name)
+    yield from _verdicts(proof)
+    for kept in proof.kept:
+        yield f"expect {kept.text}: {_kept(kept.holds)} ({_number(kept.value)})"
+
+
+def _ranks(proof: Proof) -> str:
+    if proof.plan.mode == "simulate":
+        return f"one rank of {proof.plan.ranks} (the others are pretended, no data moves)"
+    return f"{proof.plan.ranks} ranks"
+
+
+def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        cells = [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+        yield "  ".join(cells).rstrip()
+
+
+def _rows(before: Run, runs: Sequence[Run]) -> Iterator[list[str]]:
+    for kind in _KINDS:
+        yield [f"held: {kind.replace('_', ' ')}", *(_bytes(getattr(run.held, kind, None)) for run in runs)]
+    yield ["peak in the steps", *(_bytes(run.peak_bytes) for run in runs)]
+    reserved = [run.first.reserved_bytes if run.first is not None else None for run in runs]
+    if any(reserved):
+        yield ["peak reserved", *(_bytes(each) for each in reserved)]
+    kinds = [kind for run in runs for kind, _, _ in collective_totals(run.collectives or ())]
+    for kind in dict.fromkeys(kinds):
+        yield [f"{kind} a step", *(_collective(run, kind) for run in runs)]
+    yield ["loss by step", *(_losses(run) for run in runs)]
+    yield ["parameters changed", *(_changed(run) for run in runs)]
+    yield ["step time", *(_time(run) for run in runs)]
+    yield ["ended", *(run.ended[:60] for run in runs)]
+
+
+def _bytes(value: int | None) -> str:
+    if value is None:
+        return UNKNOWN
+    for size, unit in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
+        if value >= size:
+            return f"{value / size:.2f} {unit}"
+    return f"{value} B"
+
+
+def _collective(run: Run, kind: str) -> str:
+    for each, count, size in collective_totals(run.collectives or ()):
+        if each == kind:
+            return f"{count} x, {_bytes(size)}"
+    return "-" if run.collectives is not None else UNKNOWN
+
+
+def _losses(run: Run) -> str:
+    losses = run.losses
+    return " ".join(f"{loss:.4g}" for loss in losses[:6]) if losses else UNKNOWN
+
+
+def _changed(run: Run) -> str:
+    counts = run.changed
+    return f"{counts[0]} of {counts[1]}" if counts else UNKNOWN
+
+
+def _time(run: Run) -> str:
+    times = run.first.step_ms if run.first is not None else ()
+    if not times or run.step_ms is None:
+        return UNKNOWN
+    return f"{run.step_ms:.1f} ms ({min(times):.1f} to {max(times):.1f})"
+
+
+def _fixed(proof: Proof) -> Iterator[str]:
+    for path, wanted in sorted(proof.hashes.items()):
+        loaded = proof.after.run.loaded.get(path) if proof.after is not None else None
+        state = "loaded" if loaded == wanted else "NOT loaded"
+        yield f"fixed file {os.path.relpath(path)}: {state}, sha256 {wanted[:16]}"
+    if proof.after is None:
+        yield "no after-run: no fix changes a file (--after FILE runs one that was made by hand)"
+
+
+def _remarks(run: Run, name: str) -> Iterator[str]:
+    first = run.first
+    if first is not None and name == "before" and first.mapped:
+        yield "mapped, without editing the program:"
+        for line in first.mapped:
+            what, _, site = line.partition("\t")
+            yield f"  {what} ({_where(site)})"
+    if first is not None and first.compiled:
+        yield f"{name}: torch.compile was active in the steps that were timed, and off in those that were counted"
+    for save in first.saves if first is not None else ():
+        yield f"{name}: {_save(save)}"
+    for trouble in run.troubles[:1]:
+        yield f"{name}: rank {trouble.rank} {trouble.text}" + (f" at {_where(trouble.site)}" if trouble.site else "")
+        yield from (f"  | {line}" for line in trouble.log.rstrip().splitlines()[-12:])
+    if run.hung:
+        yield f"{name}: the ranks hang: {run.difference or 'their collectives are the same as far as they were logged'}"
+
+
+def _save(save: Save) -> str:
+    size = _bytes(save.bytes) if save.bytes is not None else "?"
+    read = f", reload: {save.reload}" if save.reload is not None else ""
+    return f"rank 0 saved {os.path.basename(save.path)}, {size}, {save.dtensors} of {save.tensors} DTensors{read}"
+
+
+def _verdicts(proof: Proof) -> Iterator[str]:
+    if not proof.verdicts:
+        yield "no findings"
+    for verdict in proof.verdicts:
+        place = verdict.finding.place
+        yield f"{_where(f'{place.path}:{place.row}')}: {verdict.finding.code} {verdict.finding.name}: {verdict.verdict}"
+        yield f"  {verdict.because}"
+
+
+def _where(site: str) -> str:
+    path, _, line = site.rpartition(":")
+    return f"{os.path.relpath(path)}:{line}" if path else site
+
+
+def _kept(holds: bool | None) -> str:
+    return {True: "holds", False: "does not hold", None: "could not be measured"}[holds]
+
+
+def _number(value: float | None) -> str:
+    return "not measured" if value is None else f"{value:,.4g}" if value < 1000 else f"{value:,.0f}"

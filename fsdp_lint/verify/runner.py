@@ -1,0 +1,145 @@
+"""One run of a program: its ranks are started, watched and ended, and what they wrote down is read. No torch here."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import json
+import os
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from fsdp_lint.verify import kept, overlay
+from fsdp_lint.verify.hang import first_difference, read_calls
+from fsdp_lint.verify.measures import RankRecord, Run, Trouble
+from fsdp_lint.verify.overlay import Overlay
+from fsdp_lint.verify.plan import Plan
+from fsdp_lint.verify.processes import Ending, Limits, fork_ranks, free_port, torchrun_environment
+
+GRACE = 8.0  # seconds that the other ranks get once one has failed
+_OF_A_LOG = 4000  # characters of a rank's output that are kept
+_COMMUNICATION = (
+    "Timed out waiting",
+    "Connection closed by peer",
+    "Connection reset by peer",
+    "Read error",
+    "Watchdog caught collective operation timeout",
+    "NCCL communicator was aborted",
+    "Broken pipe",
+    "op.preamble.length",
+)
+
+
+def instrument() -> Any:
+    """The instrument, which imports torch. Raises ImportError where torch is not installed."""
+    return importlib.import_module("fsdp_lint.verify.instrument")
+
+
+def run(plan: Plan) -> Run:
+    """Runs the program as the plan says. Leaves no process, file, port or shared memory behind."""
+    with _notes() as notes:
+        began = time.monotonic()
+        endings = _start(plan, notes)
+        records = [_record(notes, rank) for rank in range(plan.processes)]
+        troubles = [t for rank, ending in enumerate(endings) if (t := _trouble(rank, ending, records, notes))]
+        records = _with_reloads(records, notes)
+        kept.restore(notes)
+        hung = any(_is_hang(trouble) for trouble in troubles) and plan.mode != "simulate"
+        own = [t for t in troubles if not _is_hang(t)]
+        return Run(
+            mode=plan.mode,
+            ranks=plan.ranks,
+            records=records,
+            troubles=tuple(own or troubles),
+            difference=first_difference(read_calls(notes, plan.processes)) if hung and not own else None,
+            hung=hung and not own,
+            loaded=overlay.loaded(notes),
+            files=tuple(sorted({path for record in records if record for path in record.visited})),
+            seconds=time.monotonic() - began,
+        )
+
+
+@contextmanager
+def _notes() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="fsdp-lint-verify-"))
+    try:
+        yield folder
+    finally:
+        kept.restore(folder)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _start(plan: Plan, notes: Path) -> list[Ending]:
+    start: Callable[[Plan, int, Path], int] = instrument().run
+    port = free_port()
+    inherited = Overlay(plan.texts, notes).save()
+    world = plan.ranks if plan.mode == "simulate" else plan.processes
+
+    def environment(rank: int) -> dict[str, str]:
+        given = torchrun_environment(rank, world, port)
+        ours = {f"FSDP_LINT_{name}": given[name] for name in ("MASTER_ADDR", "MASTER_PORT")}
+        return {"OMP_NUM_THREADS": "1", **given, **ours, **inherited, "PYTHONUNBUFFERED": "1"}
+
+    limits = Limits(whole=plan.timeout, grace=GRACE)
+    return fork_ranks(lambda rank: start(plan, rank, notes), environment, plan.processes, notes, limits)
+
+
+def _record(notes: Path, rank: int) -> RankRecord | None:
+    note = notes / f"{rank}.json"
+    return RankRecord.from_json(json.loads(note.read_text(encoding="utf-8"))) if note.is_file() else None
+
+
+def _trouble(rank: int, ending: Ending, records: list[RankRecord | None], notes: Path) -> Trouble | None:
+    """What went wrong in a rank; None where it came to its end."""
+    record = records[rank]
+    log = notes / f"{rank}.log"
+    said = log.read_text(encoding="utf-8", errors="replace")[-_OF_A_LOG:] if log.is_file() else ""
+    if record is not None:
+        trouble = record.trouble
+        return None if trouble is None else dataclasses.replace(trouble, rank=rank, log=said)
+    last = read_calls(notes, rank + 1)[rank]
+    site = last[-1].site if last else ""
+    if ending.late:
+        return Trouble("late", "was still running when the time was up", site, rank, said)
+    if ending.signal is not None:
+        return Trouble("died", f"was ended by {signal.Signals(ending.signal).name}", site, rank, said)
+    return Trouble("died", f"left with exit code {ending.code}", site, rank, said)
+
+
+def _is_hang(trouble: Trouble) -> bool:
+    """Whether a rank ended because another did not come to the same collective."""
+    if trouble.kind == "late":
+        return bool(trouble.site)
+    if trouble.kind == "died":
+        return "SIGABRT" in trouble.text
+    return any(word in trouble.text or word in trouble.log[-1500:] for word in _COMMUNICATION)
+
+
+def _with_reloads(records: list[RankRecord | None], notes: Path) -> list[RankRecord | None]:
+    """The records, with what one process reads back from each file that was saved; it may die of it."""
+    paths = sorted({save.path for r in records if r is not None for save in r.saves if save.path})
+    if not paths:
+        return records
+    check = instrument().reload
+
+    def read(_: int) -> int:
+        found = {path: check(path, notes) for path in paths if os.path.exists(path)}
+        (notes / "reloads.json").write_text(json.dumps(found), encoding="utf-8")
+        return 0
+
+    logs = notes / "reload"
+    logs.mkdir()
+    fork_ranks(read, lambda _: {}, 1, logs, Limits(whole=120.0, grace=1.0))
+    told = notes / "reloads.json"
+    found = json.loads(told.read_text(encoding="utf-8")) if told.is_file() else {}
+    return [r and dataclasses.replace(r, saves=_judged(r, found)) for r in records]
+
+
+def _judged(record: RankRecord, found: dict[str, str | None]) -> tuple[Any, ...]:
+    return tuple(dataclasses.replace(save, reload=found.get(save.path)) for save in record.saves)

@@ -1,0 +1,96 @@
+"""The verdict on each finding, from the run before the fix and the run after it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from fsdp_lint.findings import LocatedFinding, Place, Severity
+from fsdp_lint.verify.measures import Run
+from fsdp_lint.verify.probes import LOUD, PROBES, Case, Evidence, Probe, raises
+
+CONFIRMED, SEEN, NOT_SEEN, NOT_OBSERVABLE, NOT_RUN = "confirmed", "seen", "not seen", "not observable", "not run"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the runs say about one finding."""
+
+    finding: LocatedFinding
+    verdict: str
+    because: str
+
+    @property
+    def open(self) -> bool:
+        """Whether a mistake was seen and its fix is not proved. Advice is no mistake."""
+        return self.verdict in (SEEN, NOT_RUN) and self.finding.severity is not Severity.INFO
+
+
+@dataclass(frozen=True)
+class After:
+    """The run after the fix: the texts that stood in for files, and why it does not count if one was not loaded."""
+
+    run: Run
+    texts: Mapping[str, tuple[str, str]]
+    not_loaded: tuple[str, ...] = ()
+
+
+def judge(findings: Sequence[LocatedFinding], before: Run, after: After | None) -> list[Verdict]:
+    """One verdict a finding."""
+    return [_judge(finding, before, after) for finding in findings]
+
+
+def _judge(finding: LocatedFinding, before: Run, after: After | None) -> Verdict:
+    probe = _probe(finding.name)
+    if probe is None:
+        return Verdict(finding, NOT_OBSERVABLE, "a run does not show it")
+    other = after.run if after is not None and not after.not_loaded else None
+    was = probe(Case(before, _sites(finding, {}), other))
+    if was.seen is None:
+        return Verdict(finding, NOT_OBSERVABLE, was.text)
+    if not was.seen:
+        return Verdict(finding, NOT_SEEN, was.text)
+    if after is None:
+        return Verdict(finding, SEEN, was.text)
+    if after.not_loaded:
+        return Verdict(finding, NOT_RUN, f"{was.text}; the fixed {', '.join(after.not_loaded)} was not loaded")
+    now = probe(Case(after.run, _sites(finding, after.texts), before, fixed=True))
+    return _compared(finding, was, now, after.run)
+
+
+def _compared(finding: LocatedFinding, was: Evidence, now: Evidence, after: Run) -> Verdict:
+    told = f"before: {was.text}; after: {now.text}"
+    if now.seen is False and not after.troubles and not after.hung:
+        return Verdict(finding, CONFIRMED, told)
+    if now.seen is False:
+        told += f", but the run ends with {after.ended}"
+    return Verdict(finding, SEEN, told)
+
+
+def _probe(name: str) -> Probe | None:
+    return PROBES.get(name) or (raises if name in LOUD else None)
+
+
+def _sites(finding: LocatedFinding, texts: Mapping[str, tuple[str, str]]) -> frozenset[str]:
+    """The lines of the finding and its witnesses, as path:line, in the fixed texts where there are such."""
+    places = [finding.place, *(related.place for related in finding.related)]
+    if finding.statement_rows is not None:
+        first, last = finding.statement_rows
+        places.append(Place(finding.place.path, first, 1, last, 1))
+    return frozenset(f"{place.path}:{row}" for place in places for row in _rows(place, texts))
+
+
+def _rows(place: Place, texts: Mapping[str, tuple[str, str]]) -> set[int]:
+    rows = set(range(place.row, place.end_row + 1))
+    if place.path not in texts:
+        return rows
+    before, after = (text.splitlines() for text in texts[place.path])
+    moved: set[int] = set()
+    for kind, a, b, c, d in difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
+        inside = {row for row in rows if a < row <= b}
+        if kind == "equal":
+            moved |= {row - a + c for row in inside}
+        elif inside:
+            moved |= set(range(c + 1, d + 1))
+    return moved
