@@ -31,9 +31,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fsdp_lint.rule import Finding, Rule, Severity
+from fsdp_lint.fix.arguments import argument, is_path, text_of
+from fsdp_lint.fix.calls import for_each
+from fsdp_lint.fix.edits import ChangeCall, Edit, Fix, InsertBefore
+from fsdp_lint.fix.spelling import spelled, spelled_here
+from fsdp_lint.rule import Applicability, Finding, Rule, Severity
 from fsdp_lint.trace.events import Shard
-from fsdp_lint.trace.granularity import block_lists, has_each, is_container, is_leaf, is_trained
+from fsdp_lint.trace.granularity import (
+    block_classes,
+    block_lists,
+    block_paths,
+    has_each,
+    is_container,
+    is_leaf,
+    is_trained,
+)
 from fsdp_lint.trace.models.sizes import parameter_count
 from fsdp_lint.trace.trace import Trace, called, touches
 from fsdp_lint.trace.values import Const, Module, Value, exclusive, options_of
@@ -63,6 +75,7 @@ def check(trace: Trace) -> Iterator[Finding]:
             yield Finding(
                 at=shard,
                 message=f"`{name}` is wrapped without a policy: all of it is one FSDP unit, whole on each rank at once",
+                fix=_policy(shard),
             )
         elif lists and is_trained(trace, shard.module, shard):
             path, blocks = lists[0]
@@ -72,6 +85,7 @@ def check(trace: Trace) -> Iterator[Finding]:
                 at=shard,
                 message=f"`{name}` is one FSDP unit, whole on every rank at once: {how_many} of {where} are not "
                 "sharded one by one",
+                fix=_loop(trace, shard),
             )
 
 
@@ -113,4 +127,35 @@ def _has_policy(shard: Shard) -> bool:
     return any(not (isinstance(option, Const) and option.value is None) for option, _ in options_of(policy))
 
 
-RULE = Rule(check, code="FSDP203", severity=Severity.WARNING, since="0.1.0")
+def _loop(trace: Trace, shard: Shard) -> Fix | None:
+    """A loop over the blocks above the call, where the call is made for this model only."""
+    model = argument(shard.site, "module", 0)
+    paths = block_paths(shard.module)
+    if model is None or not paths or any(s.site == shard.site and s is not shard for s in trace.every(Shard)):
+        return None
+    name = text_of(model)
+    text = for_each(shard.site, [name + path for path in paths]) if is_path(model) else None
+    if text is None:
+        return None
+    return Fix("Shard each block first", (InsertBefore(shard.site, text),), Applicability.UNSAFE)
+
+
+def _policy(shard: Shard) -> Fix | None:
+    """`auto_wrap_policy` with the classes of the blocks, where they have names in this file."""
+    classes = block_classes(shard.module)
+    names = [spelled_here(shard.site, path, name) for path, name in classes]
+    policy = spelled(shard.site, "torch.distributed.fsdp.wrap", "ModuleWrapPolicy")
+    if policy is None or not names or None in names:
+        return None
+    put = {"auto_wrap_policy": f"{policy[0]}({{{', '.join(name for name in names if name)}}})"}
+    edits: tuple[Edit, ...] = (ChangeCall(shard.site, put=put), *policy[1])
+    return Fix("Make each block a unit of its own", edits, Applicability.UNSAFE)
+
+
+RULE = Rule(
+    check,
+    code="FSDP203",
+    severity=Severity.WARNING,
+    fixes=frozenset({Applicability.UNSAFE}),
+    since="0.1.0",
+)

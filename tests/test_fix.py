@@ -459,7 +459,10 @@ def test_rewrite() -> None:
         text, lambda s: (Rewrite(Site(s, next(n for n in nodes(s.tree) if isinstance(n, cst.For))), "h(\n    b)\nk()"),)
     )
     assert after == "if x:\r\n\t# why\r\n\th(\r\n\t    b)\r\n\tk()\r\n\tg()"
-    assert edited("f(1)  # c\n", lambda s: (Rewrite(site(s, "f(1)"), "g()"),)) is None
+    assert edited("f(1)  # c\n", lambda s: (Rewrite(site(s, "f(1)"), "h()\ng()"),)) == "h()\ng()  # c\n"
+    text = "for a in b:  # one\n    # two\n    f(a, '#')  # three\n    # four\nx()\n"
+    after = edited(text, lambda s: (Rewrite(Site(s, s.tree.body[0]), "g()\nf(1)\nf(2)"),))
+    assert after == "# one\n# two\n# four\ng()\nf(1)  # three\nf(2)\nx()\n"
     assert edited("f(1); g()\n", lambda s: (Rewrite(site(s, "f(1)"), "h()"),)) is None
     assert edited("x\nf(1)", lambda s: (Rewrite(site(s, "f(1)"), "h()"),)) == "x\nh()"
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from fsdp_lint.findings import Place, TextEdit
 from fsdp_lint.fix.edits import ChangeCall
 from fsdp_lint.fix.lines import Lines, Refused
+from fsdp_lint.fix.names import path_of
 from fsdp_lint.source.file import Site, Source, Span
 
 if TYPE_CHECKING:
@@ -57,6 +58,11 @@ def receiver_of(call: Site) -> Site | None:
     if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute):
         return Site(call.source, node.func.value)
     return None
+
+
+def is_path(site: Site) -> bool:
+    """Whether a node is a name or attributes of one: `model`, `self.model`."""
+    return path_of(site.node) is not None
 
 
 def text_of(site: Site) -> str:

@@ -122,3 +122,13 @@ def stands_alone(site: Site) -> bool:
     if isinstance(home, cst.SimpleStatementLine):
         return len(home.body) == 1
     return site.node is home
+
+
+def is_statement(site: Site) -> bool:
+    """Whether an expression is a statement on lines of its own, so that nobody takes its value."""
+    import libcst as cst
+
+    home = statement_of(site).node
+    if not isinstance(home, cst.SimpleStatementLine) or len(home.body) != 1:
+        return False
+    return isinstance(home.body[0], cst.Expr) and home.body[0].value is site.node

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fsdp_lint.fix.blocks import parents
-from fsdp_lint.fix.names import names_used
+from fsdp_lint.fix.names import names_of, names_used, path_of
 from fsdp_lint.source.file import Site
 
 if TYPE_CHECKING:
     import libcst as cst
+
+
+_VIEWS = ("values", "items", "children", "named_children", "modules", "named_modules")
 
 
 def outer_call(call: Site, steps: int) -> tuple[Site, str] | None:
@@ -26,9 +30,24 @@ def outer_call(call: Site, steps: int) -> tuple[Site, str] | None:
     if not isinstance(node, cst.Call) or not node.args:
         return None
     path = _owner(node.args[0].value, steps, loops)
-    if path is None:
+    written = call_on(call, cst.Module([]).code_for_node(path)) if path is not None else None
+    if written is None:
         return None
-    bound = {name for loop in loops for name in _targets(loop)}
+    return (Site(call.source, loops[-1]) if loops else call), written
+
+
+def call_on(call: Site, first: str) -> str | None:
+    """The call again with another first argument, for use outside the loops around it.
+
+    None where a keyword depends on a loop; only `reshard_after_forward`, which means something else for the root, is
+    then left out. None, too, where an argument takes several rows.
+    """
+    import libcst as cst
+
+    node = call.node
+    if not isinstance(node, cst.Call) or not node.args or node.args[0].star:
+        return None
+    bound = {name for loop in _loops(call) for name in _targets(loop)}
     kept = []
     for arg in node.args[1:]:
         if names_used(arg.value) & bound:
@@ -37,11 +56,64 @@ def outer_call(call: Site, steps: int) -> tuple[Site, str] | None:
             return None
         kept.append(arg)
     code = cst.Module([]).code_for_node
-    words = [code(path), *(code(arg.with_changes(comma=cst.MaybeSentinel.DEFAULT)).strip() for arg in kept)]
-    if any("\n" in word for word in words):
+    words = [first, *(code(arg.with_changes(comma=cst.MaybeSentinel.DEFAULT)).strip() for arg in kept)]
+    if any("\n" in word or "\r" in word for word in words):
         return None
-    anchor = Site(call.source, loops[-1]) if loops else call
-    return anchor, f"{code(node.func)}({', '.join(words)})"
+    return f"{code(node.func)}({', '.join(words)})"
+
+
+def for_each(call: Site, lists: Sequence[str]) -> str | None:
+    """A loop over each of the lists, given as text, that makes the call on each item. None as in `call_on`."""
+    taken = names_of(*_function_around(call)).read | names_of(*_function_around(call)).bound
+    item = next((word for word in ("block", "unit", "each_block") if word not in taken), None)
+    one = call_on(call, item) if item is not None else None
+    if one is None:
+        return None
+    return "\n".join(f"for {item} in {path}:\n    {one}" for path in lists)
+
+
+def loop_for(call: Site, innermost: bool = False) -> tuple[Site, str] | None:
+    """The outermost loop around a call that does nothing else, whatever it tests, and what it goes over, as text.
+
+    Or the innermost such loop. `list(model.modules())` goes over `model`. None where there is none, or where that is
+    no plain path.
+    """
+    found: cst.For | None = None
+    for loop in _loops(call):
+        if not _only(loop.body, call.node):
+            break
+        found = loop
+        if innermost:
+            break
+    path = path_of(_iterated(found.iter, slices=False)) if found is not None else None
+    return (Site(call.source, found), path) if found is not None and path is not None else None
+
+
+def _only(block: cst.CSTNode, call: cst.CSTNode) -> bool:
+    """Whether a block makes one call and does nothing else but test and loop."""
+    import libcst as cst
+
+    work: list[cst.CSTNode] = []
+    open_nodes = [block]
+    while open_nodes:
+        node = open_nodes.pop()
+        if isinstance(node, cst.BaseSmallStatement):
+            if not isinstance(node, cst.Pass | cst.Continue):
+                work.append(node)
+        else:
+            open_nodes.extend(node.children)
+    return len(work) == 1 and isinstance(work[0], cst.Expr) and work[0].value is call
+
+
+def _function_around(site: Site) -> list[cst.CSTNode]:
+    """The body of the function around a node, or the file."""
+    import libcst as cst
+
+    up = parents(site.source)
+    node: cst.CSTNode | None = site.node
+    while node is not None and not isinstance(node, cst.FunctionDef):
+        node = up.get(node)
+    return [node.params, node.body] if isinstance(node, cst.FunctionDef) else [site.source.tree]
 
 
 def _loops(call: Site) -> list[cst.For]:
@@ -96,20 +168,20 @@ def _owner(node: cst.BaseExpression, steps: int, loops: list[cst.For]) -> cst.Ba
     return node if isinstance(node, cst.Name | cst.Attribute) else None
 
 
-def _iterated(node: cst.BaseExpression) -> cst.BaseExpression:
-    """What a loop goes over, without `enumerate`, `reversed`, `list`, `.values()`, `.items()` and slices around it."""
+def _iterated(node: cst.BaseExpression, slices: bool = True) -> cst.BaseExpression:
+    """What a loop goes over, without `enumerate`, `reversed`, `list`, `.modules()` and the like, and slices."""
     import libcst as cst
 
     while True:
         match node:
             case cst.Call(func=cst.Name(value="enumerate" | "reversed" | "list" | "tuple"), args=[cst.Arg(), *_]):
                 node = node.args[0].value
-            case cst.Call(
-                func=cst.Attribute(attr=cst.Name(value="values" | "items" | "children" | "named_children")), args=[]
-            ):
+            case cst.Call(func=cst.Attribute(attr=cst.Name(value=name)), args=[]):
+                if name not in _VIEWS:
+                    return node
                 assert isinstance(node.func, cst.Attribute)
                 node = node.func.value
-            case cst.Subscript():
+            case cst.Subscript() if slices:
                 node = node.value
             case _:
                 return node

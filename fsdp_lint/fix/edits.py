@@ -91,7 +91,8 @@ class RemoveStatement:
 class Rewrite:
     """The node's statement becomes `text`, one or more statements, indented like it; the comments above it stay.
 
-    It cannot be made where comments stand inside the statement, which would be lost.
+    A comment inside the statement goes behind the new row that begins with the same call, else above the new rows;
+    that of a statement of one row goes behind the last of them.
     """
 
     site: Site

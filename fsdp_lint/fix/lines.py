@@ -15,8 +15,9 @@ class Refused(Exception):
 class Lines:
     """Rows count from 1. Only CR, LF and CRLF end a row: `str.splitlines` also splits at form feeds and others."""
 
-    def __init__(self, path: Path, text: str, newline: str = "\n") -> None:
+    def __init__(self, path: Path, text: str, newline: str = "\n", step: str = "    ") -> None:
         self.path = path
+        self.step = step
         self.rows = io.StringIO(text, newline="").readlines()
         self.newline = newline
 
@@ -69,6 +70,10 @@ class Lines:
         return TextEdit(Place(str(self.path), row, 1, row, 1), content)
 
     def written(self, text: str, indent: str) -> list[str]:
-        """`text` as rows with this file's line ends, each indented."""
-        lines = text.strip("\n").split("\n")
-        return [(indent + line if line.strip() else "") + self.newline for line in lines]
+        """`text` as rows with this file's line ends, each indented; four blanks at its head become the file's step."""
+        rows = []
+        for line in text.strip("\n").split("\n"):
+            depth = (len(line) - len(line.lstrip(" "))) // 4
+            content = indent + self.step * depth + line[4 * depth :]
+            rows.append((content if line.strip() else "") + self.newline)
+        return rows

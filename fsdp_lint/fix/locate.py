@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from fsdp_lint.findings import LocatedFix, Place, TextEdit
 from fsdp_lint.fix.arguments import call_edits, outer_span
@@ -31,6 +32,9 @@ from fsdp_lint.fix.imports import import_edit
 from fsdp_lint.fix.lines import Lines, Refused
 from fsdp_lint.fix.moves import can_move_after as can_move_after
 from fsdp_lint.source.file import Site, Source
+
+if TYPE_CHECKING:
+    import libcst as cst
 
 # Comments that speak to a tool or open a stretch of the file: they are not about the statement below them.
 _NOT_ABOUT_A_STATEMENT = ("# %%", "#%%", "# region", "#region", "# fmt:", "# isort:", "# ///", "# endregion")
@@ -81,7 +85,7 @@ def _text_edits(edit: Edit) -> Iterator[TextEdit]:
 
 
 def _lines(source: Source) -> Lines:
-    return Lines(source.path, source.text, source.tree.default_newline)
+    return Lines(source.path, source.text, source.tree.default_newline, source.tree.default_indent)
 
 
 def _replace(site: Site, text: str) -> TextEdit:
@@ -164,10 +168,38 @@ def _rewrite(site: Site, text: str) -> TextEdit:
         raise Refused
     home, lines = statement_of(site), _lines(site.source)
     first, last = _head(home), _row_behind(home, lines) - 1
-    # A `#` inside a string is taken for a comment, too: better no fix than one that loses something.
-    if any("#" in lines.content(row) for row in range(first, last + 1)):
-        raise Refused
-    return lines.swap(first, last, lines.written(text, _indent(home, lines)))
+    above, rows = [], text.strip("\n").split("\n")
+    for code, comment in _comments(home, lines, first, last):
+        # A comment behind a call stays behind that call; a statement of one row has nothing else to say it of.
+        beside = [index for index, row in enumerate(rows) if code and _begin(row) == _begin(code)]
+        if not beside and code and first == last:
+            beside = [len(rows) - 1]
+        if beside:
+            rows[beside[0]] += f"  {comment}"
+        else:
+            above.append(comment)
+    return lines.swap(first, last, lines.written("\n".join([*above, *rows]), _indent(home, lines)))
+
+
+def _begin(row: str) -> str:
+    return row.strip().partition("(")[0]
+
+
+def _comments(home: Site, lines: Lines, first: int, last: int) -> Iterator[tuple[str, str]]:
+    """The comments inside a statement and its body, in order, each with the code before it in its row."""
+    import libcst as cst
+
+    spans = [home.source.span(node) for node in _inside(home.node) if isinstance(node, cst.Comment)]
+    for span in sorted(spans, key=lambda span: span.row):
+        if first <= span.row <= last:
+            content = lines.content(span.row)
+            yield content[: span.column - 1].strip(), content[span.column - 1 :].rstrip()
+
+
+def _inside(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    yield node
+    for child in node.children:
+        yield from _inside(child)
 
 
 def _guard(site: Site, test: str) -> Iterator[TextEdit]:

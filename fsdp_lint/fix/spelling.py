@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fsdp_lint.fix.blocks import parents
@@ -40,6 +41,31 @@ def spelled_in_module(site: Site, module: str, name: str) -> tuple[str, tuple[En
     if module.partition(".")[0] in _hidden(site):
         return None
     return f"{module}.{name}", (EnsureImport(site.source, module, ""),)
+
+
+def spelled_here(site: Site, path: Path, name: str) -> str | None:
+    """What `name`, defined at the top level of the project's file `path`, is called at `site`.
+
+    None where nothing of that name is there. An import of that name is taken to be of this thing.
+    """
+    import libcst as cst
+
+    hidden = _hidden(site)
+    if name in hidden:
+        return None
+    if path == site.source.path:
+        return name
+    for line in site.source.tree.body:
+        for node in line.body if isinstance(line, cst.SimpleStatementLine) else ():
+            if isinstance(node, cst.ImportFrom) and not isinstance(node.names, cst.ImportStar):
+                for alias in node.names:
+                    if dotted(alias.name) == name and dotted(node.module).rpartition(".")[2] in (
+                        path.stem,
+                        path.parent.name,
+                    ):
+                        local = dotted(alias.asname.name) if alias.asname else name
+                        return local if local not in hidden else None
+    return None
 
 
 def _ways(site: Site, module: str, name: str) -> Iterator[tuple[str, str]]:

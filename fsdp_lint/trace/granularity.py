@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from fsdp_lint.trace.events import BuildOptimizer, Event, Forward, Shard, ShardEach
 from fsdp_lint.trace.trace import Trace, called, covers, related, touches
@@ -273,6 +274,34 @@ def block_lists(model: Value) -> Iterator[tuple[str, Module]]:
                 continue
         for name, child in value.children.items():
             todo.append((f"{path}.{name}" if path else name, child))
+
+
+def block_paths(model: Value) -> list[str]:
+    """How to go over all blocks of a model whose structure is known, from the model on: `.layers`, `.stages.values()`.
+
+    Empty where there are none, and where a list holds small layers besides; a model that is such a list itself may.
+    """
+    found = []
+    for path, container in block_lists(model):
+        if path and any(is_leaf(child) for child in container.children.values()):
+            return []
+        if not all(part.isidentifier() for part in path.split(".") if part):
+            return []
+        items = ".values()" if last_name(container.library or "") == "ModuleDict" else ""
+        found.append((f".{path}" if path else "") + items)
+    return found
+
+
+def block_classes(model: Value) -> list[tuple[Path, str]]:
+    """The classes of a model's blocks: file and name. Empty where one of them is not a class of the project."""
+    found: list[tuple[Path, str]] = []
+    for _, container in block_lists(model):
+        for block in container.children.values():
+            if block.cls is None or "." in block.cls.qualname:
+                return []
+            if (block.cls.path, block.cls.qualname) not in found:
+                found.append((block.cls.path, block.cls.qualname))
+    return found
 
 
 def _is_block_list(container: Module) -> bool:
