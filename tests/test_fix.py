@@ -458,7 +458,7 @@ def test_rewrite() -> None:
     after = edited(
         text, lambda s: (Rewrite(Site(s, next(n for n in nodes(s.tree) if isinstance(n, cst.For))), "h(\n    b)\nk()"),)
     )
-    assert after == "if x:\r\n\t# why\r\n\th(\r\n\t    b)\r\n\tk()\r\n\tg()"
+    assert after == "if x:\r\n\t# why\r\n\th(\r\n\t\tb)\r\n\tk()\r\n\tg()"
     assert edited("f(1)  # c\n", lambda s: (Rewrite(site(s, "f(1)"), "h()\ng()"),)) == "h()\ng()  # c\n"
     text = "for a in b:  # one\n    # two\n    f(a, '#')  # three\n    # four\nx()\n"
     after = edited(text, lambda s: (Rewrite(Site(s, s.tree.body[0]), "g()\nf(1)\nf(2)"),))
