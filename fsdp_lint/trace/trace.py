@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 from fsdp_lint.trace.events import Backward, Event, Forward, Handed, Replicate, Shard, ShardEach
 from fsdp_lint.trace.values import (
+    MISSING,
     Choice,
     Const,
+    External,
     Guards,
     Literal,
     Module,
@@ -269,6 +271,25 @@ def flag_of(shard: Shard, keyword: str, default: bool) -> bool | None:
     if value is None:
         return default
     return value.value if isinstance(value, Const) and isinstance(value.value, bool) else None
+
+
+def certain_keywords(shard: Shard) -> dict[str, Value]:
+    """The keywords of a sharding call that are surely given where it is made.
+
+    One that was put into a dict under a test counts where nothing is asked before the call, so that the two cannot
+    exclude each other.
+    """
+    found: dict[str, Value] = {}
+    for name, value in shard.kwargs.items():
+        given = [(v, g) for v, g in options_of(value) if not _is_missing(v) and not exclusive(g, shard.guards)]
+        missing = any(_is_missing(v) for v, _ in options_of(value))
+        if given and (not missing or not shard.guards or any(set(g) <= set(shard.guards) for _, g in given)):
+            found[name] = given[0][0] if len(given) == 1 else value
+    return found
+
+
+def _is_missing(value: Value) -> bool:
+    return isinstance(value, External) and value.dotted == MISSING
 
 
 def keeps_parameters(shard: Shard) -> bool:

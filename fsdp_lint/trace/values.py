@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from fsdp_lint.source.file import Site
     from fsdp_lint.trace.events import Event
 
+# The library name that stands for a key that may not be in a dict.
+MISSING = "<missing>"
+
 _numbers = itertools.count(1)
 
 

@@ -29,7 +29,8 @@ def new_names(batches):
         model.set_requires_gradient_sync(at % 4 == 3)  # event: SetSync(value=model)
         with model.no_sync():  # event: UseFSDP1(value=model, api=no_sync())
             scaler.scale(model(batch).sum()).backward()
-    sync = model.no_sync if hasattr(model, "no_sync") else nullcontext  # event: CheckClass(by=hasattr)
+    has = hasattr(model, "no_sync")  # event: CheckClass(by=hasattr)
+    sync = model.no_sync if has else nullcontext
     with sync():  # no-event: UseFSDP1
         pass
     with getattr(model, "no_sync", nullcontext)():  # event: CheckClass(by=hasattr, otherwise=False)

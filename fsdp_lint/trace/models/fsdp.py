@@ -57,6 +57,30 @@ POLICIES = (
 )
 
 
+# Keywords of FullyShardedDataParallel that fully_shard has not (both signatures of torch 2.13.0), and those of them
+# that say nothing FSDP2 needs to hear.
+DROPPED_KEYWORDS = (
+    "use_orig_params",
+    "device_id",
+    "limit_all_gathers",
+    "sync_module_states",
+    "forward_prefetch",
+    "backward_prefetch",
+)
+FSDP1_KEYWORDS = (
+    "process_group",
+    "sharding_strategy",
+    "cpu_offload",
+    "auto_wrap_policy",
+    "mixed_precision",
+    "ignored_modules",
+    "param_init_fn",
+    *DROPPED_KEYWORDS,
+    "ignored_states",
+    "device_mesh",
+)
+
+
 def fully_shard(run: Machine, call: Call) -> Value:
     """FSDP2: in place; gives the module back."""
     module = call.first("module")

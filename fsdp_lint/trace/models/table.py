@@ -22,6 +22,7 @@ from fsdp_lint.trace.models import (
     tensors,
 )
 from fsdp_lint.trace.models.api import Call, Handler, Machine
+from fsdp_lint.trace.values import MISSING as MISSING
 from fsdp_lint.trace.values import (
     Bound,
     Condition,
@@ -46,7 +47,6 @@ from fsdp_lint.trace.values import (
     parts,
 )
 
-MISSING = "<missing>"
 # Environment variables that a launcher sets for each process.
 PROCESS_VARIABLES = frozenset({*environment.VARIABLES, *environment.WORLD})
 
