@@ -13,7 +13,7 @@ from fsdp_lint.project.roots import Plan, Root, leftovers, plan
 from fsdp_lint.source.file import Site
 from fsdp_lint.trace.events import ImportNames, Shard, ShardEach
 from fsdp_lint.trace.interpret import Interpreter
-from fsdp_lint.trace.models import fsdp, table
+from fsdp_lint.trace.models import fsdp, moved, table
 from fsdp_lint.trace.models.words import WORDS
 from fsdp_lint.trace.trace import Trace
 
@@ -112,8 +112,7 @@ class Analysis:
     def _imports(self, path: Path, torch: SpecifierSet | None, gpu_memory: float) -> None:
         """A trace of the imports of one file, where they are of a kind that rules ask for."""
         index = self.project.index(path)
-        lines = [line for line in index.import_lines if "._" in line.module] if index is not None else []
-        lines = [line for line in lines if line.module.startswith("torch.distributed.")]
+        lines = [line for line in index.import_lines if moved.concerns(line.module, line.names)] if index else []
         source = self.project.source(path) if lines else None
         if source is None:
             return

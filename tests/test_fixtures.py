@@ -36,7 +36,15 @@ def name_of(path: Path) -> str:
 @functools.cache
 def lint(path: Path) -> Report:
     """The report on one program alone."""
-    return engine.analyse([path], settings.Settings(root=path if path.is_dir() else path.parent))
+    return engine.analyse([path], settings_for(path))
+
+
+def settings_for(path: Path) -> settings.Settings:
+    """All rules that are on by default, and the one whose program it is."""
+    own = path.parent.name.replace("_", "-")
+    named = any(rule.name == own for rule in registry.rules())
+    root = path if path.is_dir() else path.parent
+    return settings.Settings(root=root, extend_select=(own,) if named else ())
 
 
 def files(path: Path) -> list[Path]:

@@ -292,6 +292,18 @@ def _is_missing(value: Value) -> bool:
     return isinstance(value, External) and value.dotted == MISSING
 
 
+def fsdp2_only(trace: Trace, module: Value, at: Event) -> Shard | None:
+    """The `fully_shard` call that has sharded `module` when `at` happens, where nothing of it is FSDP1's or DDP's.
+
+    None, too, under a test of the module's class, which may be there to tell the generations apart.
+    """
+    if trace.replicated(module, at) or any(True for _ in trace.shards(module, 1)):
+        return None
+    if any(literal.kind == "type" and literal.subject is not None for literal in at.guards):
+        return None
+    return trace.covering(module, at, 2) or trace.sharded(module, at, 2)
+
+
 def keeps_parameters(shard: Shard) -> bool:
     """True when a sharding call leaves the parameter objects as they are, or may: FSDP1 with use_orig_params=True."""
     return shard.generation == 1 and (not shard.kwargs_known or flag_of(shard, "use_orig_params", False) is not False)

@@ -129,6 +129,8 @@ def wrap(run: Machine, call: Call) -> Value:
                 run.invoke(
                     option.value, Call(site=call.site, args=[run.element(module, "modules")], name="param_init_fn")
                 )
+    if "fsdp_auto_wrap_policy" in kwargs:
+        kwargs.setdefault("auto_wrap_policy", kwargs["fsdp_auto_wrap_policy"])
     wrapper = run.new(
         Module(name=module.name, library="FullyShardedDataParallel", wraps=module, owner=module.owner, built=True)
     )

@@ -16,7 +16,7 @@ METHODS_OF_ITS_OWN = frozenset({"no_sync", "clip_grad_norm_", "check_is_root", "
 # Static functions by how a module that FSDP1 did not wrap takes them (measured, torch 2.13.0).
 STATIC = {
     "summon_full_params": "does nothing",
-    "state_dict_type": "does nothing",
+    "state_dict_type": "does nothing, and raises KeyError when its block ends,",
     "set_state_dict_type": "does nothing",
     "get_state_dict_type": "does nothing",
     "fsdp_modules": "finds nothing",
@@ -25,6 +25,10 @@ STATIC = {
     "full_optim_state_dict": "raises IndexError",
     "sharded_optim_state_dict": "raises IndexError",
 }
+
+
+# What a branch for FSDP1 does that is missed where the branch is left out.
+NEEDED = METHODS_OF_ITS_OWN | frozenset(STATIC) | {"save", "ShardedGradScaler", "StateDictType", "full_tensor"}
 
 
 def is_fsdp1(dotted: str) -> bool:

@@ -1,6 +1,8 @@
-"""Names of torch that have moved: the old private path and the public one."""
+"""Names of torch that have moved, the old private path and the public one; and names that are gone."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 MOVED: dict[str, tuple[str, frozenset[str]]] = {
     **dict.fromkeys(
@@ -55,3 +57,44 @@ def new_home(module: str, names: tuple[str, ...]) -> str | None:
     if home is None or not names or not set(names) <= home[1]:
         return None
     return home[0]
+
+
+class Removed(NamedTuple):
+    """A name that is gone since a release, or `deprecated`; `instead` is what has taken its place, by its dotted name.
+
+    `same` is "safe" where the new name may simply be written for the old one, "unsafe" where it does another thing.
+    """
+
+    since: str
+    instead: str = ""
+    same: str = ""
+    deprecated: bool = False
+
+
+# By dotted name, or by module where the whole module is gone. Each import was tried on torch 2.13.0. The releases:
+# pytorch/pytorch, release notes and the deprecation texts of the removed code.
+_WRAP = "torch.distributed.fsdp.wrap"
+_CHECKPOINT_WRAPPER = "torch.distributed.algorithms._checkpoint.checkpoint_wrapper"
+_DCP = "torch.distributed.checkpoint"
+REMOVED: dict[str, Removed] = {
+    f"{_WRAP}.default_auto_wrap_policy": Removed("1.13", f"{_WRAP}.size_based_auto_wrap_policy", "safe"),
+    "torch.distributed.fsdp.default_auto_wrap_policy": Removed("1.13", f"{_WRAP}.size_based_auto_wrap_policy", "safe"),
+    f"{_WRAP}.ParamExecOrderWrapPolicy": Removed("2.1"),
+    f"{_WRAP}.config_auto_wrap": Removed("1.12", f"{_WRAP}.enable_wrap"),
+    f"{_CHECKPOINT_WRAPPER}.apply_activation_checkpointing_wrapper": Removed(
+        "2.0", f"{_CHECKPOINT_WRAPPER}.apply_activation_checkpointing", "safe"
+    ),
+    "torch.distributed._composable.fully_shard": Removed("2.6", "torch.distributed.fsdp.fully_shard", "unsafe"),
+    "torch.distributed._composable.fully_shard.fully_shard": Removed(
+        "2.6", "torch.distributed.fsdp.fully_shard", "unsafe"
+    ),
+    "torch.distributed.fsdp.flatten_params_wrapper": Removed("2.0"),
+    "torch.distributed._tensor.parallel": Removed("2.5", "torch.distributed.tensor.parallel"),
+    f"{_DCP}.save_state_dict": Removed("2.2", f"{_DCP}.save", deprecated=True),
+    f"{_DCP}.load_state_dict": Removed("2.2", f"{_DCP}.load", deprecated=True),
+}
+
+
+def concerns(module: str, names: tuple[str, ...]) -> bool:
+    """True when an import is one that these tables speak of."""
+    return module in MOVED or module in REMOVED or any(f"{module}.{name}" in REMOVED for name in names)

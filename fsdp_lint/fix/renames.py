@@ -1,0 +1,64 @@
+"""A name that a file imports gets another one, at the import and wherever it is used."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fsdp_lint.fix.blocks import parents
+from fsdp_lint.fix.edits import Replace
+from fsdp_lint.fix.names import names_of
+from fsdp_lint.source.file import Site
+
+if TYPE_CHECKING:
+    import libcst as cst
+
+
+def renamed(statement: Site, old: str, new: str) -> tuple[Replace, ...] | None:
+    """The edits that write `new` for `old` in an import and in what follows from it.
+
+    Where the import gives the name another one (`as`), only the import changes. None where the file uses `new`
+    already, or binds `old` elsewhere, too.
+    """
+    import libcst as cst
+
+    node = statement.node
+    if not isinstance(node, cst.ImportFrom) or isinstance(node.names, cst.ImportStar):
+        return None
+    alias = next((a for a in node.names if isinstance(a.name, cst.Name) and a.name.value == old), None)
+    if alias is None:
+        return None
+    if alias.asname is not None:
+        return (Replace(Site(statement.source, alias.name), new),)
+    up = parents(statement.source)
+    names = [n for n in up if isinstance(n, cst.Name) and n.value in (old, new) and _stands_alone(n, up)]
+    if any(name.value == new for name in names) or _bound_elsewhere(statement, old, up):
+        return None
+    return tuple(Replace(Site(statement.source, name), new) for name in names)
+
+
+def _stands_alone(name: cst.Name, up: dict[cst.CSTNode, cst.CSTNode]) -> bool:
+    """False for `x.name` and `f(name=...)`, which are other things of that name."""
+    import libcst as cst
+
+    parent = up[name]
+    return not (
+        (isinstance(parent, cst.Attribute) and parent.attr is name)
+        or (isinstance(parent, cst.Arg) and parent.keyword is name)
+    )
+
+
+def _bound_elsewhere(statement: Site, name: str, up: dict[cst.CSTNode, cst.CSTNode]) -> bool:
+    import libcst as cst
+
+    for node in up:
+        match node:
+            case cst.Param(name=cst.Name(value=bound)) | cst.FunctionDef(name=cst.Name(value=bound)) if bound == name:
+                return True
+            case cst.Assign() | cst.AnnAssign() | cst.For() if name in names_of(node).bound:
+                return True
+            case cst.ImportFrom(names=[*aliases]) if node is not statement.node:
+                if any(
+                    (a.asname or a).name.value == name for a in aliases if isinstance((a.asname or a).name, cst.Name)
+                ):
+                    return True
+    return False
