@@ -15,10 +15,11 @@ On a model that `fully_shard` has sharded, where nothing of it is wrapped by FSD
 
 Measured on torch 2.13.0 (two gloo ranks): `no_sync` raises AttributeError. `FSDP.summon_full_params` and
 `FSDP.set_state_dict_type` **do nothing, without a word**: the parameters stay shards, the state dict holds DTensors.
-`with FSDP.state_dict_type(...)` does nothing either, and raises `KeyError: None` at its end. `FSDP.optim_state_dict` and `optim_state_dict_to_load` raise AttributeError ("'NoneType'
-object has no attribute ..."), `FSDP.full_optim_state_dict` IndexError. `isinstance(model, FSDP)` is False, so that the
-branch is left out: no clipping, no gathering. `fully_shard` gives the model a class of its own, a subclass `FSDPNet` of
-`Net`: `type(model) is Net` is False from there on, `isinstance(model, Net)` stays True.
+`with FSDP.state_dict_type(...)` does nothing either, and raises `KeyError: None` at its end. `FSDP.optim_state_dict`
+and `optim_state_dict_to_load` raise AttributeError ("'NoneType' object has no attribute ..."),
+`FSDP.full_optim_state_dict` IndexError. `isinstance(model, FSDP)` is False, so that the branch is left out: no
+clipping, no gathering. `fully_shard` gives the model a class of its own, a subclass `FSDPNet` of `Net`:
+`type(model) is Net` is False from there on, `isinstance(model, Net)` stays True.
 
 ## How to mend it
 
@@ -28,7 +29,7 @@ Use FSDP2's own way.
 | --- | --- |
 | `with model.no_sync():` | `model.set_requires_gradient_sync(False)`, and `True` before the last backward |
 | `FSDP.summon_full_params(model)` | `param.full_tensor()`, or `model.unshard()` and `model.reshard()` |
-| `FSDP.state_dict_type(model, FULL_STATE_DICT)` | `get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, cpu_offload=True))` |
+| `FSDP.state_dict_type(model, FULL_STATE_DICT)` | `get_model_state_dict(model, options=...)` |
 | `FSDP.optim_state_dict(model, optimizer)` | `get_optimizer_state_dict(model, optimizer)` |
 | `isinstance(model, FSDP)` | `isinstance(model, FSDPModule)` |
 | `type(model) is Net` | `isinstance(model, Net)` |

@@ -4,8 +4,8 @@
 
 `fully_shard(...)` with a keyword that only `FullyShardedDataParallel` takes: `sharding_strategy`, `auto_wrap_policy`,
 `mixed_precision`, `cpu_offload`, `device_mesh`, `process_group`, `device_id`, `use_orig_params`, `sync_module_states`,
-`limit_all_gathers`, `forward_prefetch`, `backward_prefetch`, `param_init_fn`, `ignored_modules`, `ignored_states`; in the
-call, in a dict that is unpacked into it, or through `functools.partial`.
+`limit_all_gathers`, `forward_prefetch`, `backward_prefetch`, `param_init_fn`, `ignored_modules`, `ignored_states`; in
+the call, in a dict that is unpacked into it, or through `functools.partial`.
 
 ## Why it is wrong
 

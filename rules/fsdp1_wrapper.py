@@ -18,7 +18,7 @@ Shard each block with `fully_shard`, then the model, and build the optimizer aft
 
 | FSDP1 | FSDP2 |
 | --- | --- |
-| `model = FSDP(model, auto_wrap_policy=ModuleWrapPolicy({Block}))` | `fully_shard` on each block, then on the model; in place |
+| `FSDP(model, auto_wrap_policy=ModuleWrapPolicy({Block}))` | `fully_shard` on each block, then on the model |
 | `sharding_strategy=SHARD_GRAD_OP` | `reshard_after_forward=False` |
 | `sharding_strategy=HYBRID_SHARD` | `mesh=` with two dimensions (replicate, shard) |
 | `sharding_strategy=NO_SHARD` | DistributedDataParallel |

@@ -41,10 +41,9 @@ def _stands_alone(name: cst.Name, up: dict[cst.CSTNode, cst.CSTNode]) -> bool:
     import libcst as cst
 
     parent = up[name]
-    return not (
-        (isinstance(parent, cst.Attribute) and parent.attr is name)
-        or (isinstance(parent, cst.Arg) and parent.keyword is name)
-    )
+    if isinstance(parent, cst.Attribute):
+        return parent.attr is not name
+    return not (isinstance(parent, cst.Arg) and parent.keyword is name)
 
 
 def _bound_elsewhere(statement: Site, name: str, up: dict[cst.CSTNode, cst.CSTNode]) -> bool:
@@ -57,8 +56,7 @@ def _bound_elsewhere(statement: Site, name: str, up: dict[cst.CSTNode, cst.CSTNo
             case cst.Assign() | cst.AnnAssign() | cst.For() if name in names_of(node).bound:
                 return True
             case cst.ImportFrom(names=[*aliases]) if node is not statement.node:
-                if any(
-                    (a.asname or a).name.value == name for a in aliases if isinstance((a.asname or a).name, cst.Name)
-                ):
+                bound = [(alias.asname or alias).name for alias in aliases]
+                if any(isinstance(one, cst.Name) and one.value == name for one in bound):
                     return True
     return False
