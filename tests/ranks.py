@@ -236,6 +236,7 @@ def _be_a_rank(
         warnings.resetwarnings()
         warnings.simplefilter("ignore")
         torch.set_num_threads(1)
+        torch.seed()  # as in a process of its own, which draws its own
         measured = dict(target())
         if "error" in measured:
             error = str(measured.pop("error"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from fsdp_lint.trace.events import (
     CallMethod,
@@ -19,6 +20,7 @@ from fsdp_lint.trace.events import (
 )
 from fsdp_lint.trace.trace import SCHEDULERS, Trace, flag_of, related, touches
 from fsdp_lint.trace.values import (
+    External,
     Instance,
     Mesh,
     Module,
@@ -190,15 +192,40 @@ def is_hybrid(shard: Shard) -> bool | None:
     """Whether a sharding call shards within groups and replicates across them; None when that is not known."""
     if not shard.kwargs_known or "dp_mesh_dims" in shard.kwargs:
         return None
-    keyword = "mesh" if shard.generation == 2 else "device_mesh"
-    given = shard.kwargs.get(keyword)
-    if shard.generation == 2 and given is None:
+    strategy = shard.kwargs.get("sharding_strategy")
+    if shard.generation == 1 and strategy is not None:
+        return "HYBRID" in strategy.dotted if isinstance(strategy, External) else None
+    given = shard.kwargs.get("mesh" if shard.generation == 2 else "device_mesh")
+    if given is None:
         return False
     mesh = mesh_of(shard)
-    if mesh is not None:
-        dimensions = mesh.dimensions()
-        return None if dimensions is None else dimensions == 2
-    return None
+    dimensions = mesh.dimensions() if mesh is not None else None
+    return None if dimensions is None else dimensions == 2
+
+
+@dataclass(frozen=True)
+class Start:
+    """A sharded model that is trained from values which this run draws at random on each rank for itself."""
+
+    model: Module
+    shard: Shard
+    seed: Seed | None
+
+
+def own_starts(trace: Trace) -> Iterator[Start]:
+    """The sharded models for which nothing makes the ranks' random values the same but the seed."""
+    for shard in roots(trace):
+        model = made_here(shard.module)
+        if model is None or model.born > shard.order:
+            continue
+        if shard.generation == 1 and (
+            not shard.kwargs_known or flag_of(shard, "sync_module_states", False) is not False
+        ):
+            continue
+        use = first_use(trace, model, shard)
+        if use is None or trace.replicated(model, shard) or agreed(trace, model, shard, use):
+            continue
+        yield Start(model, shard, seed_of(trace, model, shard))
 
 
 def roots(trace: Trace) -> Iterator[Shard]:

@@ -155,7 +155,7 @@ class State:
         """Marks a value as born in the loops around."""
         value.loops = tuple(self.loops)
         if isinstance(value, Module):
-            value.born = len(self.trace.events)
+            value.born, value.within = len(self.trace.events), tuple(self.contexts)
         return value
 
     # attributes ------------------------------------------------------------------------------------------------

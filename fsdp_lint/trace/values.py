@@ -261,7 +261,7 @@ class Module(Value):
     built by a comprehension); None when that is not known. `wraps` is the module inside an FSDP1 or DDP wrapper.
     `each` says what an unknown one of many was drawn from: "modules", "children" or "items". `holders` are modules
     that hold it besides its owner. `buffers` are the names of those registered. `born` is the number of events that
-    came before it was made.
+    came before it was made, `within` are the with-blocks around that place.
     """
 
     cls: Class | None = None
@@ -277,6 +277,7 @@ class Module(Value):
     holders: list[Value] = field(default_factory=list)
     buffers: set[str] = field(default_factory=set)
     born: int = 0
+    within: tuple[str, ...] = ()
 
 
 @dataclass(eq=False)

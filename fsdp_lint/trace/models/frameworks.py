@@ -55,6 +55,10 @@ HARMLESS = (
 HARMFUL = ("torch.distributed.pipelining", "torch.distributed.tensor.parallel", "torch.export", "torch.fx")
 FRESH_MODELS = ("from_pretrained", "from_config", "_from_config", "create_model", "get_model")
 
+# Calls of libraries that may set seeds, by their names.
+SETS_UP = re.compile(
+    r"seed|setup|set_up|init|launch|prepare|start|main|accelerator|fabric|trainer|engine|run$", re.IGNORECASE
+)
 
 MODEL_LIBRARIES = ("transformers", "diffusers", "timm", "torchvision.models", "open_clip", "peft", "x_transformers")
 MODEL_NAME = re.compile(r"(Model|For[A-Z]\w+|LMHead\w*|Transformer\w*|UNet\w*|ViT|VisionTransformer|Autoencoder\w*)$")

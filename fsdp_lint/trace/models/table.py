@@ -6,7 +6,7 @@ import libcst as cst
 
 from fsdp_lint.project.index import Import
 from fsdp_lint.source.file import Site
-from fsdp_lint.trace.events import CheckClass, Collective, Forward, Handed, RepointOptimizer, SetDevice, UseCuda
+from fsdp_lint.trace.events import CheckClass, Collective, Forward, Handed, RepointOptimizer, Seed, SetDevice, UseCuda
 from fsdp_lint.trace.models import (
     checkpoint,
     collectives,
@@ -21,7 +21,7 @@ from fsdp_lint.trace.models import (
     python,
     tensors,
 )
-from fsdp_lint.trace.models.api import Call, Handler, Machine
+from fsdp_lint.trace.models.api import Call, Handler, Machine, constant_name
 from fsdp_lint.trace.values import MISSING as MISSING
 from fsdp_lint.trace.values import (
     Bound,
@@ -330,6 +330,8 @@ def _other_library(run: Machine, dotted: str, call: Call) -> Value:
     if environment.bare_cuda(call.kwargs.get("device")) and dotted.startswith("torch."):
         run.emit(UseCuda, call.site, value=Unknown(name=last), how='device="cuda"')
     if not frameworks.is_harmless(dotted):
+        if frameworks.SETS_UP.search(last):
+            run.emit(Seed, call.site, differs=None)
         if call.values():
             run.emit(Handed, call.site, values=tuple(call.values()), to=dotted)
     if frameworks.is_model_class(dotted):
@@ -352,7 +354,7 @@ def call_unknown(run: Machine, function: Value, call: Call) -> Value | None:
         return function
     name = call.name.rpartition(".")[2]
     init.unknown_method(run, function, call)
-    if init.SEED_NAME.search(name):
+    if init.SEED_NAME.search(name) and (function.owner is None or name != "manual_seed"):
         return init.seed(run, call)
     scope = environment.rank_zero_name(name)
     if scope is not None and not call.values():
@@ -397,6 +399,8 @@ def combine(run: Machine, found: list[Tensor], linear: bool) -> Value:
 
 def context_name(value: Value, node: cst.BaseExpression) -> str:
     """How a with-block is known to rules."""
+    if isinstance(value, Object) and value.cls == "torch.device":
+        return f"torch.device({constant_name(value.args[0]) if value.args else ''})"
     if isinstance(value, Object):
         return value.cls
     if isinstance(value, Unknown) and value.name:
