@@ -112,15 +112,16 @@ class Analysis:
     def _imports(self, path: Path, torch: SpecifierSet | None, gpu_memory: float) -> None:
         """A trace of the imports of one file, where they are of a kind that rules ask for."""
         index = self.project.index(path)
-        lines = [line for line in index.import_lines if moved.concerns(line.module, line.names)] if index else []
-        source = self.project.source(path) if lines else None
-        if source is None:
+        if index is None or not any(moved.concerns(line.module, line.names) for line in index.import_lines):
+            return
+        source = self.project.source(path)
+        nodes = source.imports() if source is not None else []
+        lines = sorted(index.import_lines, key=lambda line: line.row)
+        if source is None or len(nodes) != len(lines):  # two parsers that do not see the same
             return
         trace = Trace(torch=torch, gpu_memory=gpu_memory)
-        nodes = source.imports()
-        for line in lines:
-            node = nodes.get((line.row, line.module))
-            if node is not None:
+        for line, node in zip(lines, nodes, strict=True):
+            if moved.concerns(line.module, line.names):
                 trace.events.append(
                     ImportNames(site=Site(source, node), module=line.module, names=line.names, guarded=line.guarded)
                 )

@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 import os
 import sys
-import traceback
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -14,11 +12,13 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from fsdp_lint import __version__
-from fsdp_lint.findings import Coverage, LocatedFix, Report, Severity
-from fsdp_lint.settings import Settings, SettingsError, load
 
+# `--help` and `--version` need nothing but click; each command imports what it needs.
 if TYPE_CHECKING:
+    from fsdp_lint.cache import Cache
+    from fsdp_lint.findings import LocatedFix, Report
     from fsdp_lint.registry import RegisteredRule
+    from fsdp_lint.settings import Settings
 
 FOUND, FAILED, INTERRUPTED = 1, 2, 130
 _FORMATS = click.Choice(["text", "concise", "json", "github"])
@@ -94,6 +94,7 @@ def cli() -> None:
 @click.option("--exit-zero", is_flag=True, help="Exit with 0 even if there are findings.")
 @click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="Take the settings from this file.")
 @click.option("--force-exclude", is_flag=True, help="Leave out what `exclude` names even if it is given as a path.")
+@click.option("--no-cache", is_flag=True, help="Look at everything anew, and keep nothing for the next run.")
 @click.option("--stdin-filename", metavar="FILE", help="The name of what is read where the path is `-`.")
 def check(
     paths: tuple[str, ...],
@@ -111,6 +112,7 @@ def check(
     exit_zero: bool,
     config: Path | None,
     force_exclude: bool,
+    no_cache: bool,
     stdin_filename: str | None,
 ) -> int:
     """Look for mistakes in files and folders; `-` reads one file from standard input."""
@@ -119,6 +121,8 @@ def check(
     if mend and diff:
         raise click.UsageError("--diff shows what --fix would do: give one of them.")
     from fsdp_lint import engine
+    from fsdp_lint.findings import Coverage, Report, Severity
+    from fsdp_lint.settings import load
 
     where = [stdin[0]] if stdin else [Path(path) for path in paths or (".",)]
     settings = load(_above(where), config, select=select, ignore=ignore, extend_select=extend_select)
@@ -134,7 +138,8 @@ def check(
     elif stdin:
         report = engine.analyse((), settings, stdin)
     else:
-        report = engine.analyse(where, settings) if where else Report((), (), Coverage(0, 0, 0, 0))
+        known = None if no_cache else _cache()
+        report = engine.analyse(where, settings, cache=known) if where else Report((), (), Coverage(0, 0, 0, 0))
         report = _with_unfinished(report, settings)
     _complain(report.errors)
     if fix_only:
@@ -165,6 +170,8 @@ def _show_changes(paths: Sequence[Path], settings: Settings, unsafe: bool, exit_
 
 def _mend(paths: Sequence[Path], settings: Settings, unsafe: bool, show: bool, quiet: bool) -> Report:
     """Fixes the files; what is left, and what went wrong."""
+    import dataclasses
+
     from fsdp_lint import engine
     from fsdp_lint.fix import writing
     from fsdp_lint.report.lines import applied
@@ -241,6 +248,7 @@ def verify(
     mistake that was seen is gone and what is expected holds, 1 not so, 2 it could not be run."""
     if not program and module is None:
         raise click.UsageError("Name a script, or a module with -m.")
+    from fsdp_lint.settings import load
     from fsdp_lint.verify import proof, report
     from fsdp_lint.verify.expectations import Expectation
     from fsdp_lint.verify.plan import Target
@@ -256,6 +264,21 @@ def verify(
     if output is not None:
         output.write_text(report.to_json(proved), encoding="utf-8")
     return (0 if proved.holds else FOUND) if proved.ran and not proved.errors else FAILED
+
+
+@cli.command(short_help="Remove what earlier runs have kept.")
+def clean() -> int:
+    """Remove what earlier runs have kept: the next one looks at everything anew."""
+    cache = _cache()
+    freed = cache.clean()
+    _echo(f"Removed {freed / 1e6:.1f} MB from {cache.folder}.\n")
+    return 0
+
+
+def _cache() -> Cache:
+    from fsdp_lint import cache
+
+    return cache.Cache(cache.default_folder())
 
 
 def _stdin(paths: tuple[str, ...], name: str | None, changes: bool) -> tuple[Path, str] | None:
@@ -326,6 +349,8 @@ def _changes(report: Report, shown: _Shown) -> dict[LocatedFix, str]:
 
 
 def _statistics(report: Report, output_format: str) -> str:
+    from collections import Counter
+
     counts = Counter((finding.code, finding.name) for finding in report.findings)
     ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     if output_format == "json":
@@ -373,9 +398,6 @@ def _complain(errors: Iterable[str]) -> None:
 
 
 def _run() -> int:
-    from fsdp_lint.registry import RegistryError
-    from fsdp_lint.verify.plan import CannotRun
-
     try:
         # click hands the code of --help and --version through, and what a command returns.
         return int(cli.main(prog_name="fsdp-lint", standalone_mode=False) or 0)
@@ -383,9 +405,20 @@ def _run() -> int:
         _complain([f"{error.format_message()} (fsdp-lint --help tells more)"])
     except click.ClickException as error:
         _complain([error.format_message()])
-    except (SettingsError, RegistryError, CannotRun, _Failure) as error:
+    except Exception as error:
+        if not _is_expected(error):
+            raise
         _complain([str(error)])
     return FAILED
+
+
+def _is_expected(error: Exception) -> bool:
+    """Whether the message is meant for users: the mistake is not ours."""
+    from fsdp_lint.registry import RegistryError
+    from fsdp_lint.settings import SettingsError
+    from fsdp_lint.verify.plan import CannotRun
+
+    return isinstance(error, SettingsError | RegistryError | CannotRun | _Failure)
 
 
 def main() -> NoReturn:
@@ -403,6 +436,8 @@ def main() -> NoReturn:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = FAILED
     except Exception as error:
+        import traceback
+
         last = traceback.extract_tb(error.__traceback__)[-1]
         said = " ".join(str(error).split())
         at = f"{os.path.basename(last.filename)}:{last.lineno}"

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import gc
 import sys
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fsdp_lint.findings import Applicability, Coverage, LocatedFinding, Report
-from fsdp_lint.registry import RegisteredRule, rules, select
 from fsdp_lint.settings import Settings, torch_range
 from fsdp_lint.source.discover import around, discover
-from fsdp_lint.source.limits import refuse
-from fsdp_lint.source.suppress import Suppressions
 from fsdp_lint.source.words import any_of
+
+# Rules, tables and parsers are imported where a file that speaks of FSDP is found: most files do not.
+if TYPE_CHECKING:
+    from fsdp_lint.cache import Cache
+    from fsdp_lint.registry import RegisteredRule
+    from fsdp_lint.source.suppress import Suppressions
 
 RECURSION = 12_000
 
@@ -50,15 +56,35 @@ class _Scope:
     texts: Mapping[Path, str]
 
 
-def analyse(paths: Sequence[Path], settings: Settings, stdin: tuple[Path, str] | None = None) -> Report:
+def analyse(
+    paths: Sequence[Path], settings: Settings, stdin: tuple[Path, str] | None = None, cache: Cache | None = None
+) -> Report:
     """All findings in `paths`; the project around them is read as far as it matters. `stdin` is one file's path and
-    text in place of what is on disk."""
+    text in place of what is on disk. What `cache` knows already is not looked for again."""
     if stdin is not None:
         path = stdin[0]
         near = around([path.parent], settings.root, settings.exclude).files if path.parent.is_dir() else ()
         files = tuple(sorted({path, *near}))
         return _analyse(_Scope(frozenset({path}), files, (), {path: stdin[1]}), settings)
-    return _analyse(_scope(paths, settings), settings)
+    scope = _scope(paths, settings)
+    return _analyse(scope, settings) if cache is None or scope.errors else _remembered(scope, settings, cache)
+
+
+def _remembered(scope: _Scope, settings: Settings, cache: Cache) -> Report:
+    """The report of an earlier run on the same files, where nothing has changed since; else a new one."""
+    from fsdp_lint import basis
+
+    key = basis.digest("report", basis.ground(settings), sorted(map(str, scope.reported)))
+    program = basis.digest(basis.stamps(scope.universe))  # before the files are read: what changes later is seen
+    known = cache.get(key)
+    if known is not None and known[0] == program and basis.unchanged(known[1]):
+        report: Report = known[2]
+        return report
+    seen: set[Path] = set()
+    report = _analyse(scope, settings, seen)
+    if not report.errors:
+        cache.put(key, (program, basis.stamps(sorted(seen.difference(scope.universe))), report))
+    return report
 
 
 def _scope(paths: Sequence[Path], settings: Settings) -> _Scope:
@@ -67,27 +93,46 @@ def _scope(paths: Sequence[Path], settings: Settings) -> _Scope:
     return _Scope(frozenset(given.files), tuple(sorted({*given.files, *near.files})), given.errors, {})
 
 
-def _analyse(scope: _Scope, settings: Settings) -> Report:
-    chosen = select(rules(), settings)
+def _analyse(scope: _Scope, settings: Settings, seen: set[Path] | None = None) -> Report:
+    """The report of a new run. `seen` gets the files that were read and the folders that were looked into."""
     seeds, errors = _seeds(scope)
     errors = [*scope.errors, *errors]
+    if not seeds and not settings.names_rules:
+        return Report((), tuple(errors), Coverage(len(scope.reported), 0, 0, 0))
+    from fsdp_lint import registry
+
+    chosen = registry.select(registry.rules(), settings)
     if not seeds:
         return Report((), tuple(errors), Coverage(len(scope.reported), 0, 0, 0))
     from fsdp_lint.analysis import Analysis
+    from fsdp_lint.source.limits import refuse
 
-    limit = sys.getrecursionlimit()
-    sys.setrecursionlimit(max(limit, RECURSION))
-    try:
+    with _deep_and_undisturbed():
         roots = [settings.root / folder for folder in settings.roots]
         analysis = Analysis(settings.root, roots, refuse, dict(scope.texts))
         analysis.run(seeds, scope.universe, scope.reported, torch_range(settings), settings.gpu_memory)
         found, crashes = _judge(analysis.traces, chosen)
         findings = _visible(found, scope, settings, analysis.text)
         coverage = analysis.coverage(scope.reported, len([s for s in seeds if s in scope.reported]))
-    finally:
-        sys.setrecursionlimit(limit)
+        if seen is not None:
+            seen |= analysis.project.seen
     errors += [f"{path}: {why}" for path, why in sorted(analysis.errors.items()) if path in scope.reported]
     return Report(tuple(findings), (*errors, *crashes), coverage)
+
+
+@contextlib.contextmanager
+def _deep_and_undisturbed() -> Iterator[None]:
+    """Room for deep recursion, and no garbage collector: trees and values live to the end, and looking through them
+    again and again took a quarter of the time."""
+    limit, collects = sys.getrecursionlimit(), gc.isenabled()
+    sys.setrecursionlimit(max(limit, RECURSION))
+    gc.disable()
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(limit)
+        if collects:
+            gc.enable()
 
 
 def _seeds(scope: _Scope) -> tuple[list[Path], list[str]]:
@@ -134,6 +179,8 @@ def _judge(traces: Iterable[object], chosen: Sequence[RegisteredRule]) -> tuple[
 
 def _visible(found: Iterable[LocatedFinding], scope: _Scope, settings: Settings, text: object) -> list[LocatedFinding]:
     """The findings that touch a reported file and that nobody has suppressed."""
+    from fsdp_lint.source.suppress import Suppressions
+
     suppressions: dict[str, Suppressions] = {}
     kept = []
     reported = {str(path) for path in scope.reported}

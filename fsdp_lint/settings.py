@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import functools
 import os
 import re
@@ -11,18 +10,13 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-from packaging.requirements import InvalidRequirement, Requirement
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
-from packaging.version import InvalidVersion, Version
+from typing import TYPE_CHECKING, Any
 
 from fsdp_lint.selectors import covers
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+# What only some runs need is imported where it is used: `packaging` alone takes a third of the start.
+if TYPE_CHECKING:
+    from packaging.specifiers import SpecifierSet
 
 
 class SettingsError(Exception):
@@ -47,6 +41,11 @@ class Settings:
     torch: str | None = _key("the torch you run: a version or a range; default: your project's own declaration", None)
     gpu_memory: float = _key("memory of one GPU in GiB; default: 80", 80.0)
     per_file_ignores: tuple[tuple[str, tuple[str, ...]], ...] = _key("table: pattern as in .gitignore = rules", ())
+
+    @property
+    def names_rules(self) -> bool:
+        """Whether rules are named somewhere, rightly or wrongly."""
+        return bool(self.select or self.ignore or self.extend_select or self.per_file_ignores)
 
     def ignores_in(self, path: Path, code: str, name: str) -> bool:
         """Whether the per-file ignores take this rule back in this file."""
@@ -124,6 +123,11 @@ def _table_of(path: Path, required: bool = True) -> Any:
 
 
 def _toml(path: Path) -> dict[str, Any]:
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+
     try:
         return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
@@ -136,6 +140,8 @@ def _value(key: str, value: Any, path: Path | None) -> Any:
     """The value of a key in the form that Settings keeps."""
     kind = _KINDS.get(key)
     if kind is None:
+        import difflib
+
         near = difflib.get_close_matches(key.replace("_", "-"), _KINDS, n=1, cutoff=0.5)
         hint = f"did you mean `{near[0]}`?" if near else f"the keys are {', '.join(_KINDS)}"
         raise SettingsError(f"{path}: unknown key `{key}`; {hint}")
@@ -175,6 +181,9 @@ def _gib(value: Any) -> float:
 
 
 def _torch(value: Any) -> str:
+    from packaging.specifiers import InvalidSpecifier
+    from packaging.version import InvalidVersion
+
     if not isinstance(value, str):
         raise ValueError
     try:
@@ -205,6 +214,9 @@ _KINDS: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
 
 def _range(text: str) -> SpecifierSet:
     """A bare version means itself and its patches: 2.9 is ==2.9.*, 2.9.1 is ==2.9.1."""
+    from packaging.specifiers import SpecifierSet
+    from packaging.version import InvalidVersion, Version
+
     try:
         bare = Version(text)
     except InvalidVersion:
@@ -227,6 +239,16 @@ def torch_range(settings: Settings) -> SpecifierSet | None:
     return None
 
 
+def declaring(root: Path) -> list[Path]:
+    """The files in which a project may declare its torch, as far as they exist."""
+    named = [root / name for name in ("pyproject.toml", "setup.cfg", "setup.py")]
+    return [path for path in named if path.is_file()] + _requirement_files(root)
+
+
+def _requirement_files(root: Path) -> list[Path]:
+    return sorted({*root.glob("requirements*.txt"), *root.glob("requirements/*.txt")})
+
+
 def _declared(root: Path) -> Iterator[tuple[str, SpecifierSet]]:
     """What the project says that it needs. A file that cannot be read says nothing: it is not ours."""
     if (root / "pyproject.toml").is_file():
@@ -237,7 +259,7 @@ def _declared(root: Path) -> Iterator[tuple[str, SpecifierSet]]:
         yield from _requirements(_strings_in(content.get("project"), "dependencies", "optional-dependencies"))
         yield from _requirements(_strings_in(content, "dependency-groups"))
         yield from _poetry(content)
-    for path in sorted({*root.glob("requirements*.txt"), *root.glob("requirements/*.txt")}):
+    for path in _requirement_files(root):
         yield from _requirements(_text(path).splitlines())
     yield from _requirements(_setup_cfg(_text(root / "setup.cfg")))
     # setup.py is a program; its requirements are string literals nearly always.
@@ -252,6 +274,8 @@ def _text(path: Path) -> str:
 
 
 def _requirements(lines: list[str]) -> Iterator[tuple[str, SpecifierSet]]:
+    from packaging.requirements import InvalidRequirement, Requirement
+
     for line in lines:
         try:
             requirement = Requirement(re.split(r"\s#|\s--|^#", line.strip())[0].rstrip("\\ "))
@@ -286,6 +310,9 @@ def _setup_cfg(text: str) -> list[str]:
 
 
 def _poetry(content: Mapping[str, Any]) -> Iterator[tuple[str, SpecifierSet]]:
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+    from packaging.version import InvalidVersion
+
     tool = content.get("tool")
     poetry = tool.get("poetry") if isinstance(tool, dict) else None
     if not isinstance(poetry, dict):
@@ -309,6 +336,8 @@ def _poetry(content: Mapping[str, Any]) -> Iterator[tuple[str, SpecifierSet]]:
 
 def _from_poetry(part: str) -> str:
     """Poetry's ^2.9 is >=2.9,<3 and its ~2.9 is >=2.9,<2.10."""
+    from packaging.version import Version
+
     if part in ("", "*"):
         return ""
     if part[0] not in "^~" or part.startswith("~="):

@@ -69,7 +69,7 @@ def lint(here: Path) -> Lint:
             capture_output=True,
             timeout=120,
             check=False,
-            env={**os.environ, "PYTHONUTF8": "1", **environment},
+            env={**os.environ, "PYTHONUTF8": "1", "XDG_CACHE_HOME": str(here / ".cache"), **environment},
         )
         out, err = done.stdout.decode("utf-8"), done.stderr.decode("utf-8")
         assert "Traceback" not in out + err, err

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from fsdp_lint.source.file import Site, Source
+from fsdp_lint.source.file import Site, Source, children
 
 if TYPE_CHECKING:
     import libcst as cst
@@ -22,23 +22,11 @@ def parents(source: Source) -> dict[cst.CSTNode, cst.CSTNode]:
         open_nodes: list[cst.CSTNode] = [source.tree]
         while open_nodes:
             node = open_nodes.pop()
-            for child in _children(node):
+            for child in children(node):
                 found[child] = node
                 open_nodes.append(child)
         _parents[source] = found
     return found
-
-
-def _children(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    """What `node.children` gives, in half the time: it matters where a whole file is walked."""
-    import libcst as cst
-
-    for name in node.__dataclass_fields__:
-        value = getattr(node, name)
-        if isinstance(value, cst.CSTNode):
-            yield value
-        elif isinstance(value, list | tuple):
-            yield from (item for item in value if isinstance(item, cst.CSTNode))
 
 
 def body(block: cst.CSTNode) -> tuple[cst.CSTNode, ...]:

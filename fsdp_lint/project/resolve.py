@@ -45,11 +45,17 @@ class Project:
         self._known = known
         self._texts = texts or {}
         self._bytes: dict[Path, bytes | None] = {}
+        self._refused: dict[Path, str | None] = {}
         self._indexes: dict[Path, FileIndex | None] = {}
         self._sources: dict[Path, Source | None] = {}
         self.lines_parsed = 0
         self._found: dict[tuple[Path, str, int], Path | None] = {}
         self._listed: dict[Path, frozenset[str]] = {}
+
+    @property
+    def seen(self) -> set[Path]:
+        """The files that were read, or that could not be, and the folders that were looked into."""
+        return {*self._bytes, *self._listed}
 
     def read(self, path: Path) -> bytes | None:
         """The file's bytes; None, and an error on record, where it cannot be read."""
@@ -65,7 +71,9 @@ class Project:
         data = self.read(path)
         if data is None:
             raise Unreadable(self.errors[path])
-        reason = self._refuse(data)
+        if path not in self._refused:
+            self._refused[path] = self._refuse(data)
+        reason = self._refused[path]
         if reason:
             raise Unreadable(reason)
         return self._texts[path] if path in self._texts else decode(data)

@@ -9,8 +9,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import pathspec
+if TYPE_CHECKING:
+    from pathspec import GitIgnoreSpec
 
 SKIPPED = (
     *(".git", ".hg", ".svn", ".venv", "venv", "node_modules", "__pycache__", "__pypackages__", "build", "dist"),
@@ -53,7 +55,7 @@ def project_root(path: Path) -> Path:
 
 def discover(paths: Iterable[Path], root: Path, exclude: Sequence[str] = ()) -> Discovery:
     """The Python files in `paths`. A file that is named itself is taken always."""
-    walk = _Walk(Path(os.path.abspath(root)), pathspec.GitIgnoreSpec.from_lines(exclude))
+    walk = _Walk(Path(os.path.abspath(root)), _patterns(exclude))
     for path in paths:
         absolute = Path(os.path.abspath(path))
         try:
@@ -72,7 +74,7 @@ def discover(paths: Iterable[Path], root: Path, exclude: Sequence[str] = ()) -> 
 
 def not_excluded(paths: Iterable[Path], root: Path, exclude: Sequence[str]) -> list[Path]:
     """The paths without those that `exclude` names: pre-commit names each file, and means no more by it."""
-    walk = _Walk(Path(os.path.abspath(root)), pathspec.GitIgnoreSpec.from_lines(exclude))
+    walk = _Walk(Path(os.path.abspath(root)), _patterns(exclude))
     return [path for path in paths if not walk.excludes(Path(os.path.abspath(path)), path.is_dir())]
 
 
@@ -89,6 +91,15 @@ def around(paths: Iterable[Path], root: Path, exclude: Sequence[str] = ()) -> Di
     return discover([*(path for path in paths if path.is_dir()), *beside], root, exclude)
 
 
+def _patterns(lines: Sequence[str]) -> GitIgnoreSpec | None:
+    """What the lines mean; None where there are none, so that most runs need not import the matcher."""
+    if not lines:
+        return None
+    import pathspec
+
+    return pathspec.GitIgnoreSpec.from_lines(lines)
+
+
 def _why(error: OSError) -> str:
     if isinstance(error, FileNotFoundError):
         return "no such file or folder"
@@ -100,7 +111,7 @@ class _Ignore:
     """The patterns of one .gitignore, which speak of paths below its folder."""
 
     folder: Path
-    patterns: pathspec.GitIgnoreSpec
+    patterns: GitIgnoreSpec
 
     def verdict(self, path: Path, is_folder: bool) -> bool | None:
         """True: ignored; False: taken back by a `!` pattern; None: says nothing."""
@@ -111,7 +122,7 @@ class _Ignore:
 @dataclass
 class _Walk:
     root: Path
-    exclude: pathspec.GitIgnoreSpec
+    exclude: GitIgnoreSpec | None
     files: set[Path] = field(default_factory=set)
     errors: list[str] = field(default_factory=list)
     seen: set[str] = field(default_factory=set)
@@ -168,7 +179,7 @@ class _Walk:
 
     def excludes(self, path: Path, is_folder: bool) -> bool:
         """Whether the user's patterns name this path."""
-        if not path.is_relative_to(self.root):
+        if self.exclude is None or not path.is_relative_to(self.root):
             return False
         relative = path.relative_to(self.root).as_posix() + ("/" if is_folder else "")
         return self.exclude.match_file(relative)
@@ -179,7 +190,8 @@ class _Walk:
         except OSError:
             return []
         try:
-            return [_Ignore(folder, pathspec.GitIgnoreSpec.from_lines(lines))]
+            patterns = _patterns(lines)
+            return [_Ignore(folder, patterns)] if patterns is not None else []
         except ValueError as error:
             self.errors.append(f"{folder / '.gitignore'}: {error}")
             return []

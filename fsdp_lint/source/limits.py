@@ -46,6 +46,16 @@ _FORMAT = {
     quote: re.compile(rb"\\.|(?P<opening>\{)|(?P<closing>\})" + stop, re.DOTALL) for quote, stop in _STOP.items()
 }
 
+# Whole lines that cannot weigh too much, since they are short, and that leave nothing open: most of any file.
+_SIMPLE = rb"[^\n\r()\[\]{}'\"\\#]*"
+_STRING = rb"'[^'\\\n\r{}]*'(?!')|\"[^\"\\\n\r{}]*\"(?!\")"
+_INNER = rb"[(\[{]%s(?:(?:%s)%s)*[)\]}]" % (_SIMPLE, _STRING, _SIMPLE)
+_OUTER = rb"[(\[{]%s(?:(?:%s|%s)%s)*[)\]}]" % (_SIMPLE, _STRING, _INNER, _SIMPLE)
+_LINES = re.compile(
+    rb"(?:(?=[^\n]{0,%d}\n)%s(?:(?:%s|%s)%s)*(?:#[^\r\n]*)?\n)*"
+    % (_MAX_WEIGHT // (_BRACKET + _LINK) - 1, _SIMPLE, _STRING, _OUTER, _SIMPLE)
+)
+
 
 def refuse(data: bytes) -> str | None:
     """Why these bytes must not be parsed, in a few words for a message; None when they may."""
@@ -81,7 +91,7 @@ def _too_deep(data: bytes) -> int | None:
         return None
     levels = [_Level()]
     weight = 0
-    position = 0
+    position = _end_of_lines(data, 0)
     while True:
         level = levels[-1]
         found = level.tokens.search(data, position)
@@ -105,6 +115,8 @@ def _too_deep(data: bytes) -> int | None:
         elif kind == "reset" or (kind == "newline" and len(levels) == 1):
             weight -= _LINK * level.links
             level.links = 0
+            if kind == "newline" and not weight:
+                position = _end_of_lines(data, position)
         elif kind in ("closing", "end", "cut") and len(levels) > 1:
             weight -= _BRACKET + _LINK * level.links
             levels.pop()
@@ -113,6 +125,11 @@ def _too_deep(data: bytes) -> int | None:
             level.quote = next(each.quote for each in reversed(levels) if each.quote)
         if weight > _MAX_WEIGHT:
             return found.start()
+
+
+def _end_of_lines(data: bytes, position: int) -> int:
+    found = _LINES.match(data, position)
+    return found.end() if found else position
 
 
 def _too_many_elifs(data: bytes) -> int | None:
