@@ -40,7 +40,9 @@ EFFECTS = {
     "update": "are changed or mixed",
     "copy": "are copied",
     "read": "are read",
+    "data": "are changed or mixed",
     "hook": "get a hook",
+    "accumulate-hook": "get a hook",
     "requires_grad": "are frozen or thawed",
     "gradient": "get a gradient",
 }
@@ -52,6 +54,8 @@ def check(trace: Trace) -> Iterator[Finding]:
     for use in trace.every(UseParameters):
         taken = use.params.taken
         if taken is None or taken in reported or use.how == "copy":
+            continue
+        if any(trace.ignores_some(module) for module in use.params.of):
             continue
         for shard in trace.shards_after(use.params):
             if trace.before(shard, use, use.params) and not keeps_parameters(shard) and taken.site != use.site:

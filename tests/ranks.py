@@ -268,6 +268,8 @@ class Watch:
     private_imports: list[str] = field(default_factory=list)
     all_gathers: list[int] = field(default_factory=lambda: [0])
     batches: list[list[float]] = field(default_factory=list)
+    states: dict[int, list[list[float]]] = field(default_factory=dict)
+    resumed: list[bool] = field(default_factory=list)
 
     def install(self) -> None:
         self._watch_sharding()
@@ -315,6 +317,9 @@ class Watch:
         torch.nn.modules.module.register_module_forward_pre_hook(self._about_to_call)
         optimizers = _module("torch.optim.optimizer")
         optimizers.register_optimizer_step_post_hook(lambda *_: self.all_gathers.append(0))
+        if self.program.probe == "optimizer-resumes":
+            optimizers.register_optimizer_step_pre_hook(lambda optimizer, *_: self._about_to_step(optimizer))
+            optimizers.register_optimizer_step_post_hook(lambda optimizer, *_: self._has_stepped(optimizer))
         real = torch.Tensor.backward
 
         @functools.wraps(real)
@@ -327,6 +332,19 @@ class Watch:
             return real(*args, **kwargs)
 
         torch.Tensor.backward = backward
+
+    def _about_to_step(self, optimizer: Any) -> None:
+        """A second optimizer should begin where the first has stopped; steps of no length make torch's empty state."""
+        if not any(float(group["lr"]) for group in optimizer.param_groups):
+            return
+        if self.states and id(optimizer) not in self.states:
+            self.resumed.append(_state_sums(optimizer) == list(self.states.values())[-1])
+
+    def _has_stepped(self, optimizer: Any) -> None:
+        self.alive[id(optimizer)] = optimizer
+        if not any(float(group["lr"]) for group in optimizer.param_groups):
+            return
+        self.states[id(optimizer)] = _state_sums(optimizer)
 
     def _about_to_call(self, module: Any, inputs: tuple[Any, ...]) -> None:
         """The outermost module that is called and holds a sharded one is a model."""
@@ -447,6 +465,7 @@ class Watch:
             "unwritten": sorted({name for root in self.roots for name in _unwritten(root)}),
             "shares": {name: _share(value) for root in self.roots for name, value in root.named_parameters()},
             "batches": self.batches,
+            "resumed": self.resumed,
         }
 
     def _checksums(self, number: int) -> dict[str, list[float]]:
@@ -497,6 +516,15 @@ def _share(value: Any) -> dict[str, Any]:
     at = value.device_mesh.get_coordinate() if placements else []
     place = [at[number] for number, placement in enumerate(placements) if placement.is_shard()]
     return {"local": _local(value).numel(), "all": value.numel(), "place": place, "sum": _checksum(value)}
+
+
+def _state_sums(optimizer: Any) -> list[list[float]]:
+    """What an optimizer remembers of each parameter on this rank, in the order of its groups."""
+    found = []
+    for parameter in (each for group in optimizer.param_groups for each in group["params"]):
+        values = [value for _, value in sorted(optimizer.state.get(parameter, {}).items())]
+        found.append([x for value in values if isinstance(value, torch.Tensor) for x in _checksum(value)])
+    return found
 
 
 def _reshard(root: Any) -> None:
@@ -644,6 +672,23 @@ def collectives(program: Program, run: Run, folder: Path) -> str | None:
     return f"{steps[-1]} all-gathers a step, not {right}" if steps[-1] != right else None
 
 
+def optimizer_resumes(program: Program, run: Run, folder: Path) -> str | None:
+    """The second optimizer of the run begins with the state that the first has left, on every rank."""
+    found = [rank.measured["resumed"] for rank in run.ranks]
+    if not all(found):
+        return "no second optimizer made a step"
+    lost = [number for number, resumed in enumerate(found) if not all(resumed)]
+    return f"the state of the optimizer is lost on ranks {lost}" if lost else None
+
+
+def prints_true(program: Program, run: Run, folder: Path) -> str | None:
+    """Something is printed, and no truth value in it is False."""
+    values = [value for rank in run.ranks for value in re.findall(r"\bTrue\b|\bFalse\b", rank.output)]
+    if not values:
+        return "nothing is printed"
+    return "False is printed" if "False" in values else None
+
+
 def one_writer_a_file(program: Program, run: Run, folder: Path) -> str | None:
     """Something is saved, and no path is written by two ranks."""
     writers: dict[str, set[int]] = {}
@@ -753,7 +798,9 @@ PROBES: dict[str, Callable[[Program, Run, Path], str | None]] = {
     "ends": ends,
     "no-stale-parameters": no_stale_parameters,
     "one-writer-a-file": one_writer_a_file,
+    "optimizer-resumes": optimizer_resumes,
     "parameters-change": parameters_change,
+    "prints-true": prints_true,
     "public-imports": public_imports,
     "ranks-agree": ranks_agree,
     "unit-count": unit_count,

@@ -194,9 +194,10 @@ class Freeze(Event):
 
 @dataclass(eq=False, kw_only=True)
 class TakeState(Event):
-    """A state dict is taken."""
+    """A state dict is taken; `options` are what StateDictOptions, or FSDP1's context around it, were told."""
 
     state: StateDict
+    options: Value | None = None
 
 
 @dataclass(eq=False, kw_only=True)
@@ -206,6 +207,21 @@ class Save(Event):
     content: Value
     path: Value
     path_by_rank: bool
+
+
+@dataclass(eq=False, kw_only=True)
+class DivideByWorld(Event):
+    """`value` is what `of` gives when it is divided by the number of processes; in place both are one."""
+
+    value: Value
+    of: Value
+
+
+@dataclass(eq=False, kw_only=True)
+class SetDivisor(Event):
+    """The number by which FSDP divides the gradients of a module is set."""
+
+    module: Value
 
 
 @dataclass(eq=False, kw_only=True)

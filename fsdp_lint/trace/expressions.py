@@ -33,6 +33,7 @@ from fsdp_lint.trace.values import (
     Optimizer,
     Params,
     Partial,
+    Product,
     ProjectModule,
     Rank,
     Sequence,
@@ -377,7 +378,12 @@ class Expressions(Conditions):
             return Rank(name=left.name, scope="local")
         if isinstance(left, Rank) and isinstance(op, cst.FloorDivide):
             return Rank(name=left.name, scope="group", owner=left)
-        return Unknown(inputs=(left, right))
+        if isinstance(op, cst.Multiply) and any(isinstance(side, WorldSize | Product) for side in (left, right)):
+            return Product(inputs=(left, right))
+        result = Unknown(inputs=(left, right))
+        if isinstance(op, cst.Divide):
+            table.divide(self, left, right, result, self.site(node))
+        return result
 
     def yielded(self, inner: cst.BaseExpression | cst.From | None) -> Value:
         """`yield x`."""
@@ -635,7 +641,7 @@ class Expressions(Conditions):
             case Bound(function=inner, self_value=owner):
                 if inner.name == "forward" and isinstance(owner, Module) and not self._inside(owner):
                     self.emit(Forward, call.site, module=owner, bypass="forward")
-                    return Unknown(name="output", inputs=(owner,))
+                    return Unknown(name="output", inputs=(owner, *call.values()))
                 return self.enter(inner, call, owner)
             case Method(self_value=owner, method=method):
                 call.self_value = owner
@@ -646,7 +652,7 @@ class Expressions(Conditions):
                 return self._invoke_class(function, call)
             case Module():
                 self.emit(Forward, call.site, module=function)
-                return Unknown(name="output", inputs=(function,))
+                return Unknown(name="output", inputs=(function, *call.values()))
             case Instance(cls=cls):
                 found = self.class_attribute(cls, "__call__")
                 if found is not None and isinstance(found[1], Function):

@@ -9,7 +9,7 @@ from typing import Any
 import libcst as cst
 
 from fsdp_lint.source.file import Site
-from fsdp_lint.trace.events import RepointOptimizer, SetEntry, UseParameters
+from fsdp_lint.trace.events import RepointOptimizer, SetEntry
 from fsdp_lint.trace.expressions import LONG, UNROLL, Expressions
 from fsdp_lint.trace.models import table
 from fsdp_lint.trace.models.api import Call
@@ -208,12 +208,8 @@ class Interpreter(Expressions):
             self.adopt(owner, name, value)
             if table.set_attribute(self, owner, name, self.site(target)):
                 return
-        if isinstance(owner, Tensor) and isinstance(owner.source, Params) and owner.form == "parameter":
-            how = {"requires_grad": "requires_grad", "data": "update", "grad": "gradient"}.get(name, "")
-            if how:
-                self.emit(UseParameters, self.site(target), params=owner.source, how=how)
-            return
-        self.store(owner, name, value)
+        if not table.assign_attribute(self, owner, name, self.site(target)):
+            self.store(owner, name, value)
 
     def adopt(self, owner: Module, name: str, value: Value) -> None:
         """A module or parameter becomes part of `owner`."""
@@ -275,8 +271,13 @@ class Interpreter(Expressions):
         plain: dict[type[cst.BaseAugOp], cst.BaseBinaryOp] = {
             cst.AddAssign: cst.Add(),
             cst.MultiplyAssign: cst.Multiply(),
+            cst.DivideAssign: cst.Divide(),
         }
         result = self.binary(old, plain.get(type(op), cst.Subtract()), value, node)
+        if isinstance(old, Tensor) and isinstance(target, cst.Attribute):
+            # `p.data *= x` changes the tensor in place, and then assigns that very tensor.
+            table.change_in_place(self, old, value, isinstance(op, cst.DivideAssign), self.site(node))
+            return
         if isinstance(result, Const) and self.loops:
             result = Unknown(name=result.name)
         self.assign(target, result)

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 E = TypeVar("E", bound=Event)
 
+NONE = Const(value=None)
+
 # What these names get of an optimizer, they only read.
 SCHEDULERS = re.compile(
     r"^print$|schedul|warmup|cosine|(^|_|\.)lr(_|$)|scaler|logger|^log|print|monitor|profil", re.IGNORECASE
@@ -164,6 +166,14 @@ class Trace:
             for event in self.every(Handed)
         )
 
+    def ignores_some(self, module: Value) -> bool:
+        """True when a sharding call around or in `module` leaves out some of its parameters."""
+        return any(
+            not isinstance(event.kwargs.get(name, NONE), Const)
+            for event in self.shards(module)
+            for name in ("ignored_params", "ignored_states", "ignored_modules")
+        )
+
     def replicated(self, module: Value, at: Event) -> bool:
         """True when DDP or `replicate` also looks after `module` on the path of `at`."""
         return any(
@@ -242,6 +252,15 @@ def rank_guard(event: Event, scopes: Iterable[str] = ("rank", "local-rank")) -> 
 def whenever(first: Event, second: Event) -> bool:
     """True when `first` happens in each run in which `second` does, as far as the branches around them tell."""
     return all(implied(literal.key, literal.holds, second.guards) for literal in first.guards)
+
+
+def is_asked_for_class(event: Event, module: Value) -> bool:
+    """True when a test around the event asks for the class of `module`, or for a method of it."""
+    return any(
+        (literal.kind == "type" and literal.subject is module)
+        or (literal.key[0] in ("hasattr", "callable") and module.number in literal.about)
+        for literal in event.guards
+    )
 
 
 def runs_alone(event: Event) -> bool:

@@ -131,6 +131,11 @@ class Unknown(Value):
 
 
 @dataclass(eq=False)
+class Product(Unknown):
+    """A product of which one factor, in `inputs`, is the number of processes."""
+
+
+@dataclass(eq=False)
 class Loaded(Unknown):
     """What a file holds, as torch.load or safetensors read it. `path_by_rank`: each rank has a file of its own."""
 
@@ -322,6 +327,7 @@ class Optimizer(Value):
 
     holds: tuple[Params, ...] = ()
     cls: str = ""
+    kwargs: dict[str, Value] = field(default_factory=dict)
 
 
 @dataclass(eq=False)
@@ -367,7 +373,7 @@ class Rank(Value):
 
 @dataclass(eq=False)
 class WorldSize(Value):
-    """The number of processes."""
+    """The number of processes; of a group, which is then the owner."""
 
 
 @dataclass(eq=False)

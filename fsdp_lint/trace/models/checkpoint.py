@@ -47,7 +47,7 @@ def options_form(options: Value | None) -> str:
 
 def _state(run: Machine, call: Call, of: Value, form: str) -> StateDict:
     state = run.new(StateDict(name=f"{call.name}(...)", of=of, form=form))
-    run.emit(TakeState, call.site, state=state)
+    run.emit(TakeState, call.site, state=state, options=call.kwargs.get("options"))
     return state
 
 
@@ -168,7 +168,7 @@ def load_model(run: Machine, call: Call) -> Value:
 
 def options(run: Machine, call: Call) -> Value:
     """StateDictOptions."""
-    return Object(cls="StateDictOptions", args=tuple(call.args), kwargs=dict(call.kwargs))
+    return Object(cls="StateDictOptions", args=tuple(call.args), kwargs=dict(call.kwargs), site=call.site)
 
 
 FUNCTIONS = {

@@ -46,7 +46,9 @@ def local_rank(run: Machine, call: Call) -> Value:
 
 def world_size(run: Machine, call: Call) -> Value:
     """`dist.get_world_size(group)`."""
-    return WorldSize(name="world_size")
+    group = call.get(0, "group")
+    whole = group is None or (isinstance(group, Const) and group.value is None)
+    return WorldSize(name="world_size", owner=None if whole else group)
 
 
 def distributed(run: Machine, call: Call) -> Value:

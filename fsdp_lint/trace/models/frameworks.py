@@ -52,7 +52,13 @@ HARMLESS = (
     "hydra.utils.get_original_cwd",
 )
 # Its stages are sharded and called by schedules.
-HARMFUL = ("torch.distributed.pipelining", "torch.distributed.tensor.parallel", "torch.export", "torch.fx")
+HARMFUL = (
+    "torch.distributed.pipelining",
+    "torch.distributed.tensor.parallel",
+    "torch.export",
+    "torch.fx",
+    "torch.distributed.checkpoint.state_dict._init_optim_state",
+)
 FRESH_MODELS = ("from_pretrained", "from_config", "_from_config", "create_model", "get_model")
 
 # Calls of libraries that may set seeds, by their names.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fsdp_lint.source.file import Site
-from fsdp_lint.trace.events import Collective, Forward, LoadState, MoveModule, TakeState, UseCuda
+from fsdp_lint.trace.events import Collective, Forward, LoadState, MoveModule, SetDivisor, TakeState, UseCuda
 from fsdp_lint.trace.models import init, precision
 from fsdp_lint.trace.models.api import NOTHING, Call, Machine, constant_name, flag
 from fsdp_lint.trace.models.environment import bare_cuda
@@ -20,6 +20,7 @@ from fsdp_lint.trace.values import (
     Value,
 )
 
+DIVISORS = ("set_gradient_divide_factor", "set_reduce_scatter_divide_factor", "set_force_sum_reduction_for_comms")
 CONTAINERS = ("ModuleList", "Sequential", "ModuleDict")
 
 
@@ -187,7 +188,7 @@ def load_state_dict(run: Machine, call: Call) -> Value:
 def forward(run: Machine, call: Call) -> Value:
     """`module.forward(...)`: the module's hooks do not run."""
     run.emit(Forward, call.site, module=call.self_value, bypass="forward")
-    return Unknown(name="output")
+    return Unknown(name="output", inputs=(call.self_value, *call.values()))
 
 
 def to(run: Machine, call: Call) -> Value:
@@ -214,6 +215,12 @@ def cpu(run: Machine, call: Call) -> Value:
     """`module.cpu()`."""
     run.emit(MoveModule, call.site, of=call.self_value, device=Const(value="cpu"), how=".cpu()")
     return call.self_value
+
+
+def set_divisor(run: Machine, call: Call) -> Value:
+    """`module.set_gradient_divide_factor(number)` and its older names."""
+    run.emit(SetDivisor, call.site, module=call.self_value)
+    return NOTHING
 
 
 def itself(run: Machine, call: Call) -> Value:
@@ -287,6 +294,7 @@ METHODS = {
     "to": to,
     "cuda": cuda,
     "get_submodule": get_submodule,
+    **dict.fromkeys(DIVISORS, set_divisor),
     "cpu": cpu,
     **init.METHODS,
     **dict.fromkeys(("train", "eval", "type"), itself),
@@ -303,7 +311,6 @@ METHODS = {
             "set_reshard_after_backward",
             "set_modules_to_forward_prefetch",
             "set_modules_to_backward_prefetch",
-            "set_gradient_divide_factor",
             "reshard",
         ),
         nothing,
@@ -336,4 +343,5 @@ UNKNOWN_METHODS = (
     "reset_parameters",
     "buffers",
     "named_buffers",
+    *DIVISORS,
 )

@@ -25,7 +25,10 @@ def build(run: Machine, name: str, call: Call) -> Value | None:
     if first is None:
         return None
     holds = run.collect(first, call.site)
-    optimizer = run.new(Optimizer(holds=tuple(holds), cls=name))
+    kwargs = dict(call.kwargs)
+    if name == "SGD" and len(call.args) > 2:
+        kwargs.setdefault("momentum", call.args[2])
+    optimizer = run.new(Optimizer(holds=tuple(holds), cls=name, kwargs=kwargs))
     run.emit(BuildOptimizer, call.site, optimizer=optimizer)
     return optimizer
 

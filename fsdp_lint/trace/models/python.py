@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fsdp_lint.trace.models import fsdp1, init
 from fsdp_lint.trace.models.api import NOTHING, Call, Handler, Machine, constant_name
-from fsdp_lint.trace.models.tensors import combine, read_number
+from fsdp_lint.trace.models.tensors import assign_attribute, combine, read_number
 from fsdp_lint.trace.values import (
     Choice,
     Condition,
@@ -172,7 +172,7 @@ def getattr_(run: Machine, call: Call) -> Value:
 def setattr_(run: Machine, call: Call) -> Value:
     """`setattr(value, name, content)`."""
     name, content = constant_name(call.get(1, "")), call.get(2, "")
-    if name and content is not None:
+    if name and content is not None and not assign_attribute(run, call.first(), name, call.site):
         run.store(call.first(), name, content)
     if isinstance(call.first(), Module):
         init.note_buffer(run, call.first(), name or "buffers()", call.site)

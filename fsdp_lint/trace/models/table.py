@@ -6,7 +6,17 @@ import libcst as cst
 
 from fsdp_lint.project.index import Import
 from fsdp_lint.source.file import Site
-from fsdp_lint.trace.events import CheckClass, Collective, Forward, Handed, RepointOptimizer, Seed, SetDevice, UseCuda
+from fsdp_lint.trace.events import (
+    CheckClass,
+    Collective,
+    DivideByWorld,
+    Forward,
+    Handed,
+    RepointOptimizer,
+    Seed,
+    SetDevice,
+    UseCuda,
+)
 from fsdp_lint.trace.models import (
     checkpoint,
     collectives,
@@ -378,7 +388,7 @@ def call_unknown(run: Machine, function: Value, call: Call) -> Value | None:
             return Unknown()
     if function.number in run.touched:
         run.emit(Forward, call.site, module=function)
-        return Unknown(name="output", inputs=(function,))
+        return Unknown(name="output", inputs=(function, *call.values()))
     return None
 
 
@@ -390,6 +400,22 @@ def note_class(run: Machine, value: Value, classes: Value, by: str, site: Site) 
     names = tuple(fsdp1.class_name(one) for one in parts(classes))
     if isinstance(value, Module | Unknown) and any(name for name in names):
         run.emit(CheckClass, site, value=value, by=by, names=names)
+
+
+def assign_attribute(run: Machine, value: Value, name: str, site: Site) -> bool:
+    """`value.name = ...` where that has a meaning of its own; False where it is just stored."""
+    return tensors.assign_attribute(run, value, name, site)
+
+
+def change_in_place(run: Machine, value: Tensor, by: Value, divides: bool, site: Site) -> None:
+    """`tensor.data *= x` and its like."""
+    tensors.change_in_place(run, value, by, divides, site)
+
+
+def divide(run: Machine, value: Value, by: Value, result: Value, site: Site) -> None:
+    """`result = value / by`: notes a division by the number of processes."""
+    if tensors.is_world_size(by) and not isinstance(value, Const):
+        run.emit(DivideByWorld, site, value=result, of=value)
 
 
 def combine(run: Machine, found: list[Tensor], linear: bool) -> Value:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fsdp_lint.source.file import Site
-from fsdp_lint.trace.events import Backward, Collective, ReadScalar, ReduceLocal, UseParameters
+from fsdp_lint.trace.events import Backward, Collective, DivideByWorld, ReadScalar, ReduceLocal, UseParameters
 from fsdp_lint.trace.models import init
 from fsdp_lint.trace.models.api import NOTHING, Call, Machine
-from fsdp_lint.trace.values import Params, Tensor, Unknown, Value, parts
+from fsdp_lint.trace.values import Params, Product, Tensor, Unknown, Value, WorldSize, parts
 
 # What a reduction of a DTensor gives, measured on torch 2.13.0 with two ranks: these stay partial, and stay so through
 # linear operations ...
@@ -157,7 +157,7 @@ def method(run: Machine, value: Tensor, name: str, call: Call) -> Value:
     if name == "tolist":
         return derived(run, value, "number")
     if name in ("register_hook", "register_post_accumulate_grad_hook"):
-        _use(run, value, "hook", call.site)
+        _use(run, value, "hook" if name == "register_hook" else "accumulate-hook", call.site)
         return Unknown()
     if name == "requires_grad_":
         _use(run, value, "requires_grad", call.site)
@@ -173,7 +173,7 @@ def method(run: Machine, value: Tensor, name: str, call: Call) -> Value:
         return derived(run, value, "copy" if value.form == "parameter" else _elementwise(value.form))
     if name.endswith("_") and not name.startswith("_"):
         init.in_place(run, value, name, call)
-        _use(run, value, "update", call.site)
+        change_in_place(run, value, call.first("value"), name in ("div_", "divide_", "true_divide_"), call.site)
         for other in others:
             _use(run, other, "update", call.site)
         return value
@@ -194,6 +194,30 @@ def _along_dimension(name: str, call: Call) -> bool:
     if "dim" in call.kwargs or "axis" in call.kwargs:
         return True
     return name in ("sum", "mean", "any", "all", "max", "min", "amax", "amin") and bool(call.args)
+
+
+def assign_attribute(run: Machine, value: Value, name: str, site: Site) -> bool:
+    """`value.name = ...` where that has a meaning of its own, of parameters; False where it is just stored."""
+    if not isinstance(value, Tensor) or not isinstance(value.source, Params) or value.form != "parameter":
+        return False
+    how = {"requires_grad": "requires_grad", "data": "data", "grad": "gradient"}.get(name)
+    if how is not None:
+        _use(run, value, how, site)
+    return True
+
+
+def change_in_place(run: Machine, value: Tensor, by: Value, divides: bool, site: Site) -> None:
+    """`parameter.data -= x`, `parameter.grad /= x`: the very tensor is changed."""
+    _use(run, value, "update", site)
+    if divides and is_world_size(by):
+        run.emit(DivideByWorld, site, value=value, of=value)
+
+
+def is_world_size(value: Value) -> bool:
+    """True for the number of all processes, and for a product with it."""
+    if isinstance(value, Product):
+        return any(is_world_size(factor) for factor in value.inputs)
+    return isinstance(value, WorldSize) and value.owner is None
 
 
 def _use(run: Machine, value: Tensor, how: str, site: Site) -> None:

@@ -1,0 +1,96 @@
+"""A checkpoint is read into the state dict of a fresh optimizer, which has no state yet.
+
+## What it finds
+
+`torch.distributed.checkpoint.load` of a dictionary that holds `optimizer.state_dict()` (directly, or through an object
+with `state_dict` and `load_state_dict` methods), where the optimizer has made no step before.
+
+## Why it is wrong
+
+`load` fills the tensors that it is given, and asks the file for no others. Optimizers make their state in the first
+step, so the state dict of a fresh one has none. Measured on torch 2.13.0 with AdamW, FSDP2 and FSDP1 alike: the
+learning rate comes back, **no moment is restored, and no error is raised**. The run goes on as with a new optimizer.
+
+## How to mend it
+
+Take the state by `get_optimizer_state_dict(model, optimizer)` for `save` and for `load`, which makes the state first,
+and give it back by `set_optimizer_state_dict(model, optimizer, state)`. `get_state_dict` and `set_state_dict` do both
+for the model, too.
+
+## When to leave it
+
+Where the optimizer keeps no state (SGD without momentum) or makes it at once (Adagrad), or where a step with zero
+gradients was made on purpose before the load. The rule sees these, and is silent where unknown code got the optimizer.
+
+## References
+
+- https://docs.pytorch.org/tutorials/recipes/distributed_checkpoint_recipe.html
+- https://docs.pytorch.org/docs/stable/distributed.checkpoint.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fsdp_lint.rule import Finding, Rule, Severity
+from fsdp_lint.trace.events import Event, LoadState, Shard, Step, TakeState
+from fsdp_lint.trace.trace import Trace, called
+from fsdp_lint.trace.values import Const, Optimizer, StateDict, Value, exclusive, parts
+
+EAGER = ("Adagrad",)
+
+
+def check(trace: Trace) -> Iterator[Finding]:
+    """One finding for each load into the state of a fresh optimizer."""
+    for load in trace.every(LoadState):
+        if load.form != "filled" or load.state is None:
+            continue
+        for state in _raw_states(load.state):
+            optimizer = state.of
+            assert isinstance(optimizer, Optimizer)
+            shard = _sharded(trace, optimizer, load)
+            if shard is None or not _is_fresh(trace, optimizer, load):
+                continue
+            taken = next((event for event in trace.every(TakeState) if event.state is state), None)
+            yield Finding(
+                at=load,
+                message=f"`{called(optimizer)}` has made no step yet, so its `state_dict()` holds no state: "
+                "nothing of it is restored",
+                because=[
+                    (shard, f"`{called(shard.module)}` is sharded here"),
+                    *([(taken, "the empty state is taken here")] if taken is not None else []),
+                ],
+            )
+            break
+
+
+def _raw_states(state: Value) -> Iterator[StateDict]:
+    for part in parts(state):
+        if isinstance(part, StateDict) and part.form == "raw" and isinstance(part.of, Optimizer):
+            yield part
+
+
+def _sharded(trace: Trace, optimizer: Optimizer, at: Event) -> Shard | None:
+    for params in optimizer.holds:
+        for module in params.of:
+            shard = trace.sharded(module, at)
+            if shard is not None:
+                return shard
+    return None
+
+
+def _is_fresh(trace: Trace, optimizer: Optimizer, load: LoadState) -> bool:
+    if optimizer.cls in EAGER or (optimizer.cls == "SGD" and not _has_momentum(optimizer)):
+        return False
+    for step in trace.every(Step):
+        if step.optimizer is optimizer and step.order < load.order and not exclusive(step.guards, load.guards):
+            return False
+    return not any(event.order < load.order for event in trace.handed_over(optimizer))
+
+
+def _has_momentum(optimizer: Optimizer) -> bool:
+    momentum = optimizer.kwargs.get("momentum")
+    return momentum is not None and not (isinstance(momentum, Const) and not momentum.value)
+
+
+RULE = Rule(check, code="FSDP304", severity=Severity.ERROR, since="0.1.0")

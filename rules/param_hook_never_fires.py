@@ -1,0 +1,73 @@
+"""A hook on the gradient of a sharded parameter, which never runs.
+
+## What it finds
+
+`parameter.register_hook(...)` for parameters of a model that `fully_shard` has sharded, or shards later on.
+
+## Why it is wrong
+
+Autograd computes the gradient of the gathered parameter, and FSDP2 writes the reduced shard into `.grad` of the sharded
+one by itself. Measured on torch 2.13.0: a hook that was registered after sharding is **never called, without a
+word**, and so is one from before, which stays with the parameter that sharding replaces. What it was to do to the
+gradient (a mask, a scale, a clamp, a check) is not done.
+
+## How to mend it
+
+Register it by `register_post_accumulate_grad_hook`, after the model is sharded. It gets the parameter instead of the
+gradient, and changes `parameter.grad`, this rank's shard of the mean over the ranks. Measured: it runs each time.
+
+## When to leave it
+
+Hooks on activations run as ever, and so do those on parameters that are not sharded and on FSDP1's; they are not
+reported, nor are models with `ignored_params`. A hook on parameters that were taken before sharding and get it
+afterwards is stale-param-reference's business.
+
+## References
+
+- https://docs.pytorch.org/docs/stable/generated/torch.Tensor.register_post_accumulate_grad_hook.html
+- https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fsdp_lint.rule import Finding, Rule, Severity
+from fsdp_lint.trace.events import Shard, UseParameters
+from fsdp_lint.trace.loading import surely_sharded
+from fsdp_lint.trace.trace import Trace, called
+from fsdp_lint.trace.values import Value
+
+
+def check(trace: Trace) -> Iterator[Finding]:
+    """One finding for each hook that never runs."""
+    for use in trace.every(UseParameters):
+        if use.how != "hook" or trace.in_test(use):
+            continue
+        for module in use.params.of:
+            shard, when = _sharding(trace, use, module)
+            if shard is None or trace.ignores_some(module):
+                continue
+            yield Finding(
+                at=use,
+                message=f"this hook on a parameter of `{called(module)}` is never called: {when}",
+                because=[(shard, f"`{called(shard.module)}` is sharded here")],
+            )
+            break
+
+
+def _sharding(trace: Trace, use: UseParameters, module: Value) -> tuple[Shard | None, str]:
+    """The sharding call that makes the hook void, and how."""
+    taken = use.params.taken
+    if taken is None:
+        return None, ""
+    early = surely_sharded(trace, module, taken, 2)
+    if early is not None:
+        return early, "the parameter is sharded, and its gradient goes around autograd"
+    for shard in trace.shards(module, 2):
+        if trace.before(use, shard, module) and not trace.before(shard, use, module):
+            return shard, "sharding replaces the parameter"
+    return None, ""
+
+
+RULE = Rule(check, code="FSDP404", severity=Severity.ERROR, since="0.1.0")
