@@ -185,3 +185,25 @@ def _iterated(node: cst.BaseExpression, slices: bool = True) -> cst.BaseExpressi
                 node = node.value
             case _:
                 return node
+
+
+def asked(site: Site, methods: tuple[str, ...]) -> str | None:
+    """The plain path whose method, one of `methods`, is called first inside a node; None where there is none."""
+    import libcst as cst
+
+    todo: list[cst.CSTNode] = [site.node]
+    while todo:
+        node = todo.pop(0)
+        match node:
+            case cst.Call(func=cst.Attribute(value=owner, attr=cst.Name(value=method))) if method in methods:
+                return cst.Module([]).code_for_node(owner) if _is_path(owner) else None
+        todo.extend(node.children)
+    return None
+
+
+def _is_path(node: cst.BaseExpression) -> bool:
+    import libcst as cst
+
+    while isinstance(node, cst.Attribute):
+        node = node.value
+    return isinstance(node, cst.Name)

@@ -317,7 +317,13 @@ class Calls(State):
         owner = self_value.number if self_value is not None and not function.qualname.endswith("__init__") else 0
         given = tuple(repr(v.value) if isinstance(v, Const) else v.number for v in call.values())
         quiet = ("quiet", function.path, function.qualname, owner, given)
-        if self.quiet[quiet] >= QUIET and quiet in self.memo and not any(is_tracked(v) for v in call.values()):
+        builds = isinstance(self_value, Module) and not owner
+        if (
+            self.quiet[quiet] >= QUIET
+            and quiet in self.memo
+            and not builds
+            and not any(is_tracked(v) for v in call.values())
+        ):
             return self.memo[quiet]
         often = ("often", function.path, function.qualname)
         self.quiet[often] += 1
@@ -425,7 +431,7 @@ class Calls(State):
         if params.star_kwarg is not None:
             frame.names[params.star_kwarg.name.value] = Mapping(items=kwargs, rest=list(call.rest), open=call.open)
         for name, value in frame.names.items():
-            if not value.name and name not in ("self", "cls"):
+            if not value.name and value is not self_value and name != "cls":
                 value.name = name
 
     def argument(self, frame: Frame, param: cst.Param, kwargs: dict[str, Value], call: Call) -> Value:

@@ -186,6 +186,13 @@ class Unshard(Event):
 
 
 @dataclass(eq=False, kw_only=True)
+class Reshard(Event):
+    """`module.reshard()`: the whole parameters of this unit are given up, its own ones are sharded again."""
+
+    module: Value
+
+
+@dataclass(eq=False, kw_only=True)
 class Freeze(Event):
     """`requires_grad_(False)` on a module or its parameters."""
 

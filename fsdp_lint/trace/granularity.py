@@ -192,9 +192,22 @@ def is_trained(trace: Trace, model: Value, after: Event) -> bool:
 
 def left_over(trace: Trace, model: Value, at: Event) -> list[str] | None:
     """Names of the parts of a model that hold parameters and that no sharding call covers; None when not known."""
+    return _outside(model, [s for s in trace.every(Shard) if not exclusive(s.guards, at.guards)])
+
+
+def own_parts(trace: Trace, unit: Shard, module: Value) -> list[str] | None:
+    """Names of the parts of a module, the sharded one or a part of it, that lie in no smaller unit; None when not
+    known."""
+    others = [s for s in trace.every(Shard) if not covers(s.module, unit.module)]
+    inner = [s for s in others if not exclusive(s.guards, unit.guards)]
+    if isinstance(module, Module) and _covered(module, inner):
+        return []
+    return _outside(module, inner)
+
+
+def _outside(model: Value, shards: list[Shard]) -> list[str] | None:
     if not isinstance(model, Module) or not model.built or (model.cls is None and not model.children):
         return None
-    shards = [s for s in trace.every(Shard) if not exclusive(s.guards, at.guards)]
     found: list[str] = []
     for name, value in model.parameters.items():
         if isinstance(value, Tensor):

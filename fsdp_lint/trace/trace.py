@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from fsdp_lint.trace.events import Backward, Event, Forward, Handed, Replicate, Shard, ShardEach
+from fsdp_lint.trace.events import Backward, Event, Forward, Handed, Replicate, Reshard, Shard, ShardEach, TakeState
 from fsdp_lint.trace.values import (
     MISSING,
     Choice,
@@ -282,6 +282,33 @@ def last_pass(trace: Trace, module: Value, at: Event) -> Event | None:
         if isinstance(event, Backward) or (isinstance(event, Forward) and related(event.module, module)):
             last = event
     return last
+
+
+def gathered_since(trace: Trace, root: Shard, at: Event) -> Forward | None:
+    """The forward pass after which the parameters of a unit that is not resharded are still whole at an event.
+
+    A backward pass, `reshard()` and `state_dict()` shard them again (measured on torch 2.13.0).
+    """
+    last: Forward | None = None
+    for event in trace.events[root.order + 1 : at.order]:
+        if event.entry != at.entry or exclusive(event.guards, at.guards) or exclusive(event.guards, root.guards):
+            continue
+        if isinstance(event, Forward) and not event.bypass and covers(event.module, root.module):
+            last = event
+        elif _shards_again(event, root.module):
+            last = None
+    return last
+
+
+def _shards_again(event: Event, unit: Value) -> bool:
+    match event:
+        case Backward():
+            return True
+        case Reshard(module=module):
+            return related(module, unit)
+        case TakeState(state=state):
+            return touches(state.of, unit)
+    return False
 
 
 def flag_of(shard: Shard, keyword: str, default: bool) -> bool | None:

@@ -189,3 +189,10 @@ def finally_comes_last(model: nn.Module):
     finally:
         fully_shard(model)  # event: Shard(module=model)
     return optimizer
+
+
+def sharded_again(model: nn.Module):
+    fully_shard(model)  # event: Shard(module=model)
+    model(1)
+    model.reshard()  # event: Reshard(module=model)
+    return torch.optim.AdamW(model.parameters())  # event: BuildOptimizer(of=model, sharding=earlier)

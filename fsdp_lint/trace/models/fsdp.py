@@ -7,6 +7,7 @@ from fsdp_lint.trace.events import (
     Freeze,
     RegisterForward,
     Replicate,
+    Reshard,
     Shard,
     ShardEach,
     Unshard,
@@ -179,6 +180,12 @@ def unshard(run: Machine, call: Call) -> Value:
     return Unknown()
 
 
+def reshard(run: Machine, call: Call) -> Value:
+    """`module.reshard()`."""
+    run.emit(Reshard, call.site, module=call.self_value)
+    return NOTHING
+
+
 def apply(run: Machine, call: Call) -> Value:
     """`module.apply(fn)`: fn is called with every module; with fully_shard each becomes a unit."""
     function = call.first("fn")
@@ -219,5 +226,6 @@ METHODS = {
     "apply": apply,
     "requires_grad_": requires_grad,
     "unshard": unshard,
+    "reshard": reshard,
     "clip_grad_norm_": clip_method,
 }

@@ -311,7 +311,6 @@ METHODS = {
             "set_reshard_after_backward",
             "set_modules_to_forward_prefetch",
             "set_modules_to_backward_prefetch",
-            "reshard",
         ),
         nothing,
     ),
