@@ -57,10 +57,11 @@ def check(trace: Trace) -> Iterator[Finding]:
                 continue
             root, forward, model = found
             names = ", ".join(f"`{name}`" for name in (own_parts(trace, root, root.module) or [])[:4])
+            held = f"what the root holds ({names})" if names else "what the root holds"
             yield Finding(
                 at=build,
-                message=f"`{called(build.optimizer)}` gets parameters of `{called(model)}` that a forward pass has left "
-                f"whole: {f'what the root holds ({names})' if names else 'what the root holds'} will never be trained",
+                message=f"`{called(build.optimizer)}` gets parameters of `{called(model)}` that a forward has left "
+                f"whole: {held} will never be trained",
                 because=[
                     (root, f"`{called(root.module)}` is sharded here"),
                     (forward, f"`{called(forward.module)}` is called here: its root stays gathered afterwards"),
