@@ -35,10 +35,10 @@ from collections.abc import Iterator
 from fsdp_lint.fix.calls import outer_call
 from fsdp_lint.fix.edits import Fix, InsertAfter
 from fsdp_lint.rule import Applicability, Finding, Rule, Severity
-from fsdp_lint.trace.events import Collective, Freeze, Shard
+from fsdp_lint.trace.events import Freeze, Shard
 from fsdp_lint.trace.granularity import has_each, is_trained, left_over, model_of
-from fsdp_lint.trace.trace import Trace, called, covers, related, touches
-from fsdp_lint.trace.values import Params, Tensor, Value, exclusive, parts
+from fsdp_lint.trace.trace import Trace, called, covers, touches
+from fsdp_lint.trace.values import Value, exclusive
 
 
 def check(trace: Trace) -> Iterator[Finding]:
@@ -86,16 +86,7 @@ def _is_excused(trace: Trace, model: Value, inner: list[Shard]) -> bool:
         return True
     if any(touches(event.module, model) for event in trace.every(Freeze)):
         return True
-    return any(_averages(event, model) for event in trace.every(Collective))
-
-
-def _averages(event: Collective, model: Value) -> bool:
-    for value in event.on:
-        for part in parts(value):
-            if isinstance(part, Tensor) and part.form in ("gradient", "parameter") and isinstance(part.source, Params):
-                if event.plain and any(related(m, model) or touches(m, model) for m in part.source.of):
-                    return True
-    return False
+    return trace.averaged(model)
 
 
 def _fix(last: Shard, model: Value, inner: list[Shard]) -> Fix | None:

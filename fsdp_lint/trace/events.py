@@ -63,6 +63,25 @@ class ShardEach(Event):
 
 
 @dataclass(eq=False, kw_only=True)
+class Attach(Event):
+    """Something new becomes part of `module`: a module or an nn.Parameter under `key`, or, where `content` is None,
+    what a library adds to it or replaces in it; `how` names the call then."""
+
+    module: Value
+    key: str = ""
+    content: Value | None = None
+    how: str = ""
+
+
+@dataclass(eq=False, kw_only=True)
+class Copy(Event):
+    """A module is copied with all that it holds, by `how`."""
+
+    module: Value
+    how: str
+
+
+@dataclass(eq=False, kw_only=True)
 class Replicate(Event):
     """DDP or `replicate()` around a module."""
 

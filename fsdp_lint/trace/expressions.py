@@ -116,6 +116,14 @@ class Expressions(Conditions):
         """Binds a target; the statement part of the machine gives it."""
         raise NotImplementedError
 
+    def assign_attribute(self, owner: Value, name: str, value: Value, site: Site) -> None:
+        """`owner.name = value`; the statement part of the machine gives it."""
+        raise NotImplementedError
+
+    def attach(self, owner: Value, name: str, value: Value, site: Site) -> None:
+        """Notes what becomes part of `owner`; the statement part of the machine gives it."""
+        raise NotImplementedError
+
     def adopt(self, owner: Module, name: str, value: Value) -> None:
         """A module or parameter becomes part of `owner`; the statement part of the machine gives it."""
         raise NotImplementedError

@@ -227,6 +227,14 @@ def _covered(module: Module, shards: list[Shard]) -> bool:
     return bool(drawn)
 
 
+def brings_parameters(module: Module) -> bool:
+    """True when a module that was made anew holds parameters of its own, not only those of modules it was given."""
+    parts = [child for child in module.children.values() if child.owner is module]
+    if module.parameters or any(brings_parameters(part) for part in parts):
+        return True
+    return module.library is not None and last_name(module.library) not in CONTAINERS and _owns_parameters(module)
+
+
 def _owns_parameters(module: Module) -> bool:
     if module.library is None:
         return True

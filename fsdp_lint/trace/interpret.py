@@ -9,12 +9,12 @@ from typing import Any
 import libcst as cst
 
 from fsdp_lint.source.file import Site
-from fsdp_lint.trace.events import RepointOptimizer, SetEntry
+from fsdp_lint.trace.events import Attach, RepointOptimizer, SetEntry, Shard
 from fsdp_lint.trace.expressions import LONG, UNROLL, Expressions
 from fsdp_lint.trace.models import table
 from fsdp_lint.trace.models.api import Call
 from fsdp_lint.trace.state import STATEMENTS, OutOfBudget
-from fsdp_lint.trace.trace import Leave
+from fsdp_lint.trace.trace import Leave, covers
 from fsdp_lint.trace.values import (
     Bound,
     Choice,
@@ -144,7 +144,7 @@ class Interpreter(Expressions):
                     value.name = name
                 self._bind_name(name, value)
             case cst.Attribute(value=inner, attr=attr):
-                self.assign_attribute(self.evaluate(inner), attr.value, value, target)
+                self.assign_attribute(self.evaluate(inner), attr.value, value, self.site(target))
             case cst.Tuple(elements=elements) | cst.List(elements=elements):
                 self.unpack(elements, value)
             case cst.Subscript():
@@ -193,23 +193,36 @@ class Interpreter(Expressions):
             return [self.attribute(value, name) for name in self.field_names(value.cls)]
         return None
 
-    def assign_attribute(self, owner: Value, name: str, value: Value, target: cst.Attribute) -> None:
+    def assign_attribute(self, owner: Value, name: str, value: Value, site: Site) -> None:
         """`owner.name = value`."""
         owner = self.possible(owner)
         if not value.name:
             value.name = f"{owner.name}.{name}" if owner.name else name
         if isinstance(owner, Choice):
             for option, _ in owner.options:
-                self.assign_attribute(option, name, value, target)
+                self.assign_attribute(option, name, value, site)
             return
         if isinstance(owner, Optimizer) and name == "param_groups":
-            self.emit(RepointOptimizer, self.site(target), optimizer=owner)
+            self.emit(RepointOptimizer, site, optimizer=owner)
+        self.attach(owner, name, value, site)
         if isinstance(owner, Module) and owner.wraps is None:
             self.adopt(owner, name, value)
-            if table.set_attribute(self, owner, name, self.site(target)):
+            if table.set_attribute(self, owner, name, site):
                 return
-        if not table.assign_attribute(self, owner, name, self.site(target)):
+        if not table.assign_attribute(self, owner, name, site):
             self.store(owner, name, value)
+
+    def attach(self, owner: Value, name: str, value: Value, site: Site) -> None:
+        """Notes that something new becomes part of `owner`, once that is sharded."""
+        if not self.kinds[Shard] or not isinstance(owner, Module | Unknown):
+            return
+        if not any(covers(shard.module, owner) for shard in self.trace.every(Shard)):
+            return
+        fresh = isinstance(value, Module) and value.owner is None and value.wraps is None and not value.each
+        if fresh or (isinstance(value, Tensor) and value.form == "weight"):
+            self.emit(Attach, site, module=owner, key=name, content=value)
+            if fresh and isinstance(owner, Unknown):
+                value.owner, value.key = owner, name
 
     def adopt(self, owner: Module, name: str, value: Value) -> None:
         """A module or parameter becomes part of `owner`."""
@@ -248,6 +261,7 @@ class Interpreter(Expressions):
             if optimizer is not None and isinstance(index, Const) and index.value == "params":
                 self.emit(RepointOptimizer, self.site(target), optimizer=optimizer)
             key = index.value if isinstance(index, Const) else index.name or "?"
+            self.attach(container, f"[{key!r}]", value, self.site(target))
             self.store(container, f"[{key!r}]", value)
             if any(isinstance(one, Loaded | StateDict) for one in container.line()):
                 self.emit(SetEntry, self.site(target), container=container, content=value)

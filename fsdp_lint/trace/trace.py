@@ -8,7 +8,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from fsdp_lint.trace.events import Backward, Event, Forward, Handed, Replicate, Reshard, Shard, ShardEach, TakeState
+from fsdp_lint.trace.events import (
+    Backward,
+    Collective,
+    Event,
+    Forward,
+    Handed,
+    Replicate,
+    Reshard,
+    Shard,
+    ShardEach,
+    TakeState,
+)
 from fsdp_lint.trace.values import (
     MISSING,
     Choice,
@@ -19,6 +30,7 @@ from fsdp_lint.trace.values import (
     Module,
     Optimizer,
     Params,
+    Tensor,
     Value,
     exclusive,
     implied,
@@ -179,6 +191,15 @@ class Trace:
         return any(
             touches(event.module, module) and not exclusive(event.guards, at.guards) for event in self.every(Replicate)
         )
+
+    def averaged(self, module: Value) -> bool:
+        """True when gradients or parameters of `module` are averaged or broadcast by hand."""
+        for event in self.every(Collective):
+            for part in [p for value in event.on for p in parts(value)] if event.plain else []:
+                if isinstance(part, Tensor) and part.form in ("gradient", "parameter"):
+                    if isinstance(part.source, Params) and any(touches(m, module) for m in part.source.of):
+                        return True
+        return False
 
     def in_test(self, event: Event) -> bool:
         """True for what happens in the project's tests, or is started there: sizes and values there mean nothing."""

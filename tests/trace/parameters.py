@@ -2,6 +2,8 @@
 
 import itertools
 
+import copy
+
 import torch
 from torch import nn
 from torch.distributed.fsdp import fully_shard
@@ -104,3 +106,24 @@ def lazy_helper(model: nn.Module):
 def lazily(model: nn.Module):
     for p in model.parameters():  # known-false: TakeParameters(of=model, sharding=later)
         yield p
+
+
+def new_parts(model: nn.Module):
+    fully_shard(model)
+    model.head = nn.Linear(4, 4)  # event: Attach(module=model, key=head)
+    setattr(model, "neck", nn.Linear(4, 4))  # event: Attach(module=model, key=neck)
+    model.add_module("tail", nn.Linear(4, 4))  # event: Attach(module=model, key=tail)
+    model.scale = nn.Parameter(torch.ones(1))  # event: Attach(module=model, key=scale)
+    model.register_parameter("shift", nn.Parameter(torch.ones(1)))  # event: Attach(module=model, key=shift)
+    model.layers[0] = nn.Linear(4, 4)  # event: Attach(key=[0])
+    model.again = model.head
+    model.mode = "train"
+    return model
+
+
+def copied(model: nn.Module):
+    fully_shard(model)
+    other = copy.deepcopy(model)  # event: Copy(module=model)
+    both = copy.deepcopy({"model": model, "step": 1})  # event: Copy(module=model)
+    copy.deepcopy(model.state_dict())
+    return other, both

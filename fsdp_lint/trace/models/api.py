@@ -87,6 +87,12 @@ class Machine(Protocol):
     def element(self, value: Value, each: str) -> Module:
         """One unknown module out of those that `value` yields."""
 
+    def assign_attribute(self, owner: Value, name: str, value: Value, site: Site) -> None:
+        """`owner.name = value`, as a statement does it."""
+
+    def attach(self, owner: Value, name: str, value: Value, site: Site) -> None:
+        """Notes that something new becomes part of `owner`, once that is sharded."""
+
     def adopt(self, owner: Module, name: str, value: Value) -> None:
         """A module or parameter becomes part of `owner`."""
 

@@ -91,6 +91,7 @@ def append(run: Machine, call: Call) -> Value:
     """`container.append(module)`."""
     owner = call.self_value
     item = call.first("module")
+    run.attach(owner, "[-1]", item, call.site)
     if isinstance(owner, Module) and isinstance(item, Module):
         if run.loops:
             item.count = None
@@ -109,8 +110,21 @@ def add_module(run: Machine, call: Call) -> Value:
     """`module.add_module(name, child)` and `register_module`."""
     owner, child = call.self_value, call.get(1, "module")
     name = constant_name(call.get(0, "name"))
+    if child is not None:
+        run.attach(owner, name or "?", child, call.site)
     if isinstance(owner, Module) and isinstance(child, Module) and child is not owner and not child.owner:
         run.adopt(owner, name or f"[{len(owner.children)}]", child)
+    return NOTHING
+
+
+def register_parameter(run: Machine, call: Call) -> Value:
+    """`module.register_parameter(name, parameter)`."""
+    owner, content = call.self_value, call.get(1, "param")
+    name = constant_name(call.get(0, "name"))
+    if content is not None:
+        run.attach(owner, name or "?", content, call.site)
+        if isinstance(owner, Module) and name:
+            run.adopt(owner, name, content)
     return NOTHING
 
 
@@ -288,6 +302,7 @@ METHODS = {
     "insert": nothing,
     "add_module": add_module,
     "register_module": add_module,
+    "register_parameter": register_parameter,
     "state_dict": state_dict,
     "load_state_dict": load_state_dict,
     "forward": forward,
@@ -303,7 +318,6 @@ METHODS = {
         (
             "compile",
             "zero_grad",
-            "register_parameter",
             "register_forward_hook",
             "register_forward_pre_hook",
             "set_requires_all_reduce",
@@ -316,6 +330,9 @@ METHODS = {
     ),
 }
 UNKNOWN_METHODS = (
+    "add_module",
+    "register_module",
+    "register_parameter",
     "parameters",
     "named_parameters",
     "modules",

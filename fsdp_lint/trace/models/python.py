@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from fsdp_lint.trace.events import Copy
 from fsdp_lint.trace.models import fsdp1, init
 from fsdp_lint.trace.models.api import NOTHING, Call, Handler, Machine, constant_name
-from fsdp_lint.trace.models.tensors import assign_attribute, combine, read_number
+from fsdp_lint.trace.models.tensors import combine, read_number
 from fsdp_lint.trace.values import (
     Choice,
     Condition,
@@ -172,8 +173,10 @@ def getattr_(run: Machine, call: Call) -> Value:
 def setattr_(run: Machine, call: Call) -> Value:
     """`setattr(value, name, content)`."""
     name, content = constant_name(call.get(1, "")), call.get(2, "")
-    if name and content is not None and not assign_attribute(run, call.first(), name, call.site):
-        run.store(call.first(), name, content)
+    if name and content is not None:
+        run.assign_attribute(call.first(), name, content, call.site)
+    elif content is not None:
+        run.attach(call.first(), (call.get(1, "") or Unknown()).name or "?", content, call.site)
     if isinstance(call.first(), Module):
         init.note_buffer(run, call.first(), name or "buffers()", call.site)
     return NOTHING
@@ -353,9 +356,20 @@ def copied(run: Machine, call: Call) -> Value:
     return owner
 
 
+def copy_modules(run: Machine, call: Call, how: str) -> None:
+    """Notes each module in the first argument, what a list or dict holds included, as copied."""
+    for option in run.options(call.first()):
+        with run.under(option):
+            for part in parts(option.value):
+                if isinstance(part, Module) or (type(part) is Unknown and part.number in run.touched):
+                    run.emit(Copy, call.site, module=part, how=how)
+
+
 def shallow_copy(run: Machine, call: Call) -> Value:
     """`copy.copy(x)`, and `copy.deepcopy(x)` of something that is no module."""
     call.self_value = call.first()
+    if call.name.endswith("deepcopy"):
+        copy_modules(run, call, "copy.deepcopy")
     if isinstance(call.self_value, Module):
         made = run.new(Module(name=call.self_value.name, cls=call.self_value.cls, library=call.self_value.library))
         made.built = call.self_value.built

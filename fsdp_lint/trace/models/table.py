@@ -29,6 +29,7 @@ from fsdp_lint.trace.models import (
     optim,
     precision,
     python,
+    surgery,
     tensors,
 )
 from fsdp_lint.trace.models.api import Call, Handler, Machine, constant_name
@@ -71,11 +72,13 @@ FUNCTIONS: dict[str, Handler] = {
     **python.FUNCTIONS,
     **fsdp1.FUNCTIONS,
     **precision.FUNCTIONS,
+    **surgery.FUNCTIONS,
 }
-MODULE_METHODS: dict[str, Handler] = {**modules.METHODS, **fsdp.METHODS}
+MODULE_METHODS: dict[str, Handler] = {**modules.METHODS, **fsdp.METHODS, **surgery.METHODS}
 UNKNOWN_METHODS: dict[str, Handler] = {
     **{name: modules.METHODS[name] for name in modules.UNKNOWN_METHODS},
     **fsdp.METHODS,
+    **surgery.METHODS,
 }
 # Methods of accelerate's and Fabric's objects, known by name.
 GATHERING = {"get_state_dict": modules.save_method, "save_state": modules.save_method}
@@ -318,7 +321,7 @@ def call_library(run: Machine, dotted: str, call: Call) -> Value:
     if dotted.startswith("torch.nn.") and last[:1].isupper() and not dotted.startswith("torch.nn.utils"):
         return modules.make(run, dotted, call)
     if last in frameworks.FRESH_MODELS:
-        return run.new(Module(name="model", library=dotted, args=tuple(call.args), kwargs=dict(call.kwargs)))
+        return run.new(Module(library=dotted, args=tuple(call.args), kwargs=dict(call.kwargs)))
     if dotted.startswith("torch."):
         found = tensors.function(run, last, call)
         if found is not None:
