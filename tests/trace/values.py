@@ -287,10 +287,8 @@ def made_here_and_filled():
     net = Net()
     setattr(net, "extra", nn.Linear(8, 8))
     # The module holds the part that is set by name, so that the optimizer has its parameters.
-    optimizer = torch.optim.AdamW(net.parameters())
-    # known-miss: BuildOptimizer(sharding=later)
-    # known-false: BuildOptimizer(sharding=none)
-    fully_shard(getattr(net, "extra"))  # event: Shard(module=Linear)
+    optimizer = torch.optim.AdamW(net.parameters())  # event: BuildOptimizer(sharding=later)
+    fully_shard(getattr(net, "extra"))  # event: Shard(module=net.extra)
     return optimizer
 
 
