@@ -74,6 +74,15 @@ class Attach(Event):
 
 
 @dataclass(eq=False, kw_only=True)
+class Tie(Event):
+    """The parameter `key` of `module` becomes that of the module `to`, by assignment; None: one of its own."""
+
+    module: Value
+    key: str
+    to: Value | None
+
+
+@dataclass(eq=False, kw_only=True)
 class Copy(Event):
     """A module is copied with all that it holds, by `how`."""
 

@@ -9,7 +9,7 @@ from typing import Any
 import libcst as cst
 
 from fsdp_lint.source.file import Site
-from fsdp_lint.trace.events import Attach, RepointOptimizer, SetEntry, Shard
+from fsdp_lint.trace.events import Attach, RepointOptimizer, SetEntry, Shard, Tie
 from fsdp_lint.trace.expressions import LONG, UNROLL, Expressions
 from fsdp_lint.trace.models import table
 from fsdp_lint.trace.models.api import Call
@@ -205,6 +205,7 @@ class Interpreter(Expressions):
         if isinstance(owner, Optimizer) and name == "param_groups":
             self.emit(RepointOptimizer, site, optimizer=owner)
         self.attach(owner, name, value, site)
+        self.tie(owner, name, value, site)
         if isinstance(owner, Module) and owner.wraps is None:
             self.adopt(owner, name, value)
             if table.set_attribute(self, owner, name, site):
@@ -223,6 +224,18 @@ class Interpreter(Expressions):
             self.emit(Attach, site, module=owner, key=name, content=value)
             if fresh and isinstance(owner, Unknown):
                 value.owner, value.key = owner, name
+
+    def tie(self, owner: Value, name: str, value: Value, site: Site) -> None:
+        """Notes that two modules have one parameter from here on, or no longer."""
+        if not isinstance(owner, Module | Unknown):
+            return
+        match value:
+            case Tensor(form="parameter", source=Params(of=(other,))) if other is not owner:
+                self.emit(Tie, site, module=owner, key=name, to=other)
+            case Unknown(key="weight", owner=Module() | Unknown() as other) if name == "weight" and other is not owner:
+                self.emit(Tie, site, module=owner, key=name, to=other)
+            case Tensor(form="weight") if name in ("weight", "bias"):
+                self.emit(Tie, site, module=owner, key=name, to=None)
 
     def adopt(self, owner: Module, name: str, value: Value) -> None:
         """A module or parameter becomes part of `owner`."""

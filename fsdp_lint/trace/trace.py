@@ -114,6 +114,20 @@ class Trace:
                 return event
         return None
 
+    def unit_of(self, module: Value, at: Event) -> Shard | None:
+        """The sharding call in whose unit the parameters of `module` itself lie, in runs that pass the event."""
+        found: Shard | None = None
+        nearest = 0
+        for event in self.every(Shard):
+            if event.generation != 2 or exclusive(event.guards, at.guards):
+                continue
+            for way, outer in enumerate(chain(module)):
+                if any(outer is one for one in (event.module, *event.group)):
+                    if found is None or way < nearest:
+                        found, nearest = event, way
+                    break
+        return found
+
     def sharded(self, module: Value, at: Event, generation: int | None = None) -> Shard | None:
         """The sharding call by which parameters of `module` are sharded when `at` happens: on, around or in it."""
         for event in self.every(Shard):
