@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import pickle
 import re
 import time
 import warnings
@@ -80,25 +81,32 @@ class _Recorder(Analysis):
 class Package:
     """A folder of right code."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, kept: Path | None = None) -> None:
         self.folder = folder
         self.settings = settings.load(folder)
-        files = discover([folder], self.settings.root, self.settings.exclude).files
-        self.files = tuple(files)
-        scope = engine._Scope(frozenset(files), self.files, (), {})
-        self.seeds, _ = engine._seeds(scope)
+        self.files = tuple(discover([folder], self.settings.root, self.settings.exclude).files)
+        self.seeds, _ = engine._seeds(engine._Scope(frozenset(self.files), self.files, (), {}))
         self.chosen: list[object] = list(select(rules(), self.settings))
         self.project = Project(self.settings.root, (), refuse, table.known)
         began = time.perf_counter()
-        self.base = _Recorder(self.project, self.chosen)
-        self.base.run(self.seeds, self.files, frozenset(files), None, self.settings.gpu_memory)
-        self.imported = self.base.judge(0)
+        if kept is not None and kept.exists():
+            self.plan, self.imported, self.runs = pickle.loads(kept.read_bytes())
+        else:
+            self._run_right()
+            if kept is not None:
+                kept.write_bytes(pickle.dumps((self.plan, self.imported, self.runs)))
         self.seconds = time.perf_counter() - began
+
+    def _run_right(self) -> None:
+        """Runs the right code as it is."""
+        base = _Recorder(self.project, self.chosen)
+        base.run(self.seeds, self.files, frozenset(self.files), None, self.settings.gpu_memory)
+        self.plan, self.imported, self.runs = base._plan, base.judge(0), base.runs
 
     @functools.cached_property
     def views(self) -> list[View]:
         """The files that speak of FSDP, and those around them that gather state or build optimizers."""
-        around = [path for path in self.base._plan.files if NEAR.search(self.project.read(path) or b"")]
+        around = [path for path in self.plan.files if NEAR.search(self.project.read(path) or b"")]
         sources = [self.project.source(path) for path in sorted({*self.seeds, *around})]
         return [View(self.project, source) for source in sources if source is not None]
 
@@ -116,7 +124,7 @@ class Package:
 
     def _found_before(self) -> Iterator[LocatedFinding]:
         yield from self.imported
-        for run in self.base.runs:
+        for run in self.runs:
             yield from run.findings
 
     def _text(self, path: Path) -> str:
@@ -125,10 +133,10 @@ class Package:
 
     def judge(self, mutant: Mutant) -> Outcome:
         """Runs what the edit can change, short runs first, until the finding is there; then compares."""
-        runs = [run for run in self.base.runs if _passes(run.entered, mutant)]
+        runs = [run for run in self.runs if _passes(run.entered, mutant)]
         runs.sort(key=lambda run: run.seconds)
         again = _Recorder(self._overlay(mutant), self.chosen)
-        again._plan = self.base._plan
+        again._plan = self.plan
         again._imports(mutant.path, None, self.settings.gpu_memory)
         after = again.judge(0)
         named, others = self._new(after, mutant)

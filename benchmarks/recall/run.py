@@ -57,12 +57,14 @@ def tried(package: Package, mutation: Mutation, limit: int | None) -> Iterator[O
         yield package.judge(mutant)
 
 
-def measure(folders: Iterable[Path], chosen: list[Mutation], limit: int | None, listed: bool) -> dict[str, Score]:
+def measure(
+    folders: Iterable[Path], chosen: list[Mutation], limit: int | None, listed: bool, keep: Path | None
+) -> dict[str, Score]:
     """The score of each mutation over all folders."""
     scores: dict[str, Score] = defaultdict(Score)
     for folder in folders:
         began = time.perf_counter()
-        package = Package(folder)
+        package = Package(folder, keep / f"{folder.name}.pickle" if keep is not None else None)
         for mutation in chosen:
             for outcome in tried(package, mutation, limit):
                 scores[mutation.name].outcomes.append(outcome)
@@ -115,6 +117,11 @@ def main() -> int:
     parser.add_argument("--without", help="comma-separated names of packages to leave out")
     parser.add_argument("--limit", type=int, help="at most so many sites of a mutation in a package")
     parser.add_argument("--list", action="store_true", help="name each miss and each false alarm")
+    parser.add_argument(
+        "--keep",
+        type=Path,
+        help="a folder for the runs of right code, to be used again: quick, but only while the tool stays alike",
+    )
     args = parser.parse_args()
     wanted = args.only.split(",") if args.only else None
     chosen = sorted((m for m in MUTATIONS if wanted is None or m.name in wanted), key=by_number)
@@ -124,7 +131,7 @@ def main() -> int:
     if args.without:
         folders = [path for path in folders if path.name not in args.without.split(",")]
     sys.setrecursionlimit(12_000)
-    scores = measure(folders, chosen, args.limit, args.list)
+    scores = measure(folders, chosen, args.limit, args.list, args.keep)
     for line in table(scores, chosen):
         print(line)
     return int(any(scores[m.name].alarms for m in chosen if not m.codes and m.name in scores))
