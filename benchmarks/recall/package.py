@@ -108,7 +108,17 @@ class Package:
         """The files that speak of FSDP, and those around them that gather state or build optimizers."""
         around = [path for path in self.plan.files if NEAR.search(self.project.read(path) or b"")]
         sources = [self.project.source(path) for path in sorted({*self.seeds, *around})]
-        return [View(self.project, source) for source in sources if source is not None]
+        return [View(self.project, source, self._mentioned()) for source in sources if source is not None]
+
+    def _mentioned(self) -> frozenset[str]:
+        names: set[str] = set()
+        for path in self.plan.files:
+            index = self.project.index(path)
+            if index is not None:
+                names |= index.body_mentions | index.body_attributes
+                for info in index.functions.values():
+                    names |= (info.mentions | info.attributes) - {info.name}
+        return frozenset(names)
 
     @property
     def findings(self) -> list[LocatedFinding]:

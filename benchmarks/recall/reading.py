@@ -24,6 +24,14 @@ class View:
 
     project: Project
     source: Source
+    # The names that functions and files of the package mention, each apart from where it is defined.
+    mentioned: frozenset[str] = frozenset()
+
+    @property
+    def is_test(self) -> bool:
+        """True for the package's tests: sizes and values there mean nothing, and some rules leave them out."""
+        folders = {"tests", "test", "testing"} & set(self.path.parts[:-1])
+        return bool(folders) or self.path.name.startswith("test_") or self.path.stem.endswith("_test")
 
     @property
     def path(self) -> Path:
@@ -168,6 +176,14 @@ class Body:
         """The names of the function's parameters."""
         params = self.node.params
         return {p.name.value for p in (*params.posonly_params, *params.params, *params.kwonly_params)}
+
+    def is_called(self) -> bool:
+        """True when something in the package speaks of the function: what becomes of its model can be known."""
+        return self.node.name.value in self.view.mentioned
+
+    def given(self, name: str) -> bool:
+        """True for a parameter of a function that nothing in the package calls: its callers are not to be seen."""
+        return name.partition(".")[0] in self.parameters() and not self.is_called()
 
     def text(self) -> str:
         """The function as it is written."""

@@ -10,6 +10,7 @@ import libcst as cst
 
 from fsdp_lint.project.resolve import Definition
 from fsdp_lint.source.file import Site, Source
+from fsdp_lint.trace.models import table
 from fsdp_lint.trace.models.api import Call
 from fsdp_lint.trace.state import DEPTH, Frame, State
 from fsdp_lint.trace.values import (
@@ -294,7 +295,7 @@ class Calls(State):
             return True
         index = self.project.index(function.path)
         info = index.functions.get(function.qualname) if index else None
-        if info is None or info.lines <= SMALL:
+        if info is None or info.lines <= SMALL or table.worth_a_look(info.mentions | info.attributes):
             return True
         return any(isinstance(v, Unknown) and self.seen(v) for v in call.values())
 

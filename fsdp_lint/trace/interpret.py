@@ -140,7 +140,7 @@ class Interpreter(Expressions):
         """Binds a target to a value."""
         match target:
             case cst.Name(value=name):
-                if not value.name or value.name in ("f-string",):
+                if not value.name or value.name in ("f-string",) or value.name.startswith("["):
                     value.name = name
                 self._bind_name(name, value)
             case cst.Attribute(value=inner, attr=attr):
@@ -178,11 +178,12 @@ class Interpreter(Expressions):
             for element in elements:
                 self.assign(element.value, Sequence(items=items, exact=False))
             return
+        named = [element.value.value if isinstance(element.value, cst.Name) else "" for element in elements]
         for at, element in enumerate(elements):
             if len(items) == len(elements):
                 self.assign(element.value, items[at])
             else:
-                known = table.unpacked(self, value, at)
+                known = table.unpacked(self, value, at) or table.process_part(named, at)
                 self.assign(element.value, known if known is not None else self.child(value, f"[{at}]"))
 
     def row(self, value: Value) -> list[Value] | None:

@@ -1,5 +1,6 @@
 """Every way in which real code says that only some ranks go on."""
 
+import contextlib
 import os
 from functools import wraps
 
@@ -428,3 +429,35 @@ class Adapter(nn.Module):
         fully_shard(self)
         if self.rank > 0:
             dist.barrier()  # event: Collective(ranks=all)
+
+
+def unpacked_from_unknown_code(model: nn.Module, launcher):
+    rank, world_size = launcher.join()
+    low, high = launcher.limits()
+    fully_shard(model)
+    if rank == 0:
+        dist.barrier()  # event: Collective(ranks=zero)
+    if low == 0:
+        dist.barrier()  # event: Collective(ranks=all)
+
+
+@contextlib.contextmanager
+def joined(backend):
+    created = not dist.is_initialized()
+    if created:
+        dist.init_process_group(backend)
+    number, count = dist.get_rank(), dist.get_world_size()
+    if count > 1:
+        print("one of", count)
+    try:
+        yield number, count
+    finally:
+        if created:
+            dist.destroy_process_group()
+
+
+def yielded_by_a_context(model: nn.Module, config):
+    with joined(config.backend) as (number, count):
+        fully_shard(model)
+        if number == 0:
+            dist.barrier()  # event: Collective(ranks=zero)

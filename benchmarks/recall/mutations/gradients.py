@@ -37,7 +37,7 @@ def clip_sites(view: View) -> Iterator[Edit]:
 
 def local_sites(view: View) -> Iterator[Edit]:
     """M10: a gathered tensor whose value is used as a number, compared or saved."""
-    for body in view.functions():
+    for body in view.functions() if not view.is_test else ():
         for call in body.calls:
             if not isinstance(call.func, cst.Attribute) or call.func.attr.value != "full_tensor" or call.args:
                 continue

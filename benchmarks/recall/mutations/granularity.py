@@ -19,15 +19,38 @@ from recall.editing import Edits, Statements, parse
 from recall.mutation import Edit, Mutation
 from recall.reading import Body, Sharding, View, inside, last, written
 
-# A function that shards these one by one leaves nothing for the root.
-PARTS_LEFT = 2
+# A function that speaks of so many parts of its model, or shards so many apart from blocks, leaves the root nothing.
+PARTS = 4
+APART = 2
 
 
 def roots(body: Body) -> list[Sharding]:
     """The calls that shard a whole model behind a loop over parts of it, as a statement of its own."""
     looped = [s for s in body.shards if s.loops and s.generation == 2]
-    found = [s for s in body.shards if s.generation == 2 and not s.loops and looped and body.is_plain(s.call)]
-    return [s for s in found if s.module and not any(s.module.startswith(f"{o.module}.") for o in body.shards)]
+    sources = set().union(*(_sources(body, s) for s in looped))
+    found = [s for s in body.shards if s.generation == 2 and not s.loops and body.is_plain(s.call)]
+    return [s for s in found if s.module and any(w == s.module or w.startswith(f"{s.module}.") for w in sources)]
+
+
+def _sources(body: Body, shard: Sharding) -> set[str]:
+    """What the blocks of a loop come from, as it is written: through names bound, lists filled and other loops."""
+    found = {shard.module}
+    before = 0
+    while len(found) > before:
+        before = len(found)
+        for node in body.nodes:
+            match node:
+                case cst.For(target=target, iter=source) | cst.CompFor(target=target, iter=source):
+                    bound: list[cst.CSTNode] = [target]
+                case cst.Assign(targets=targets, value=source):
+                    bound = [each.target for each in targets]
+                case cst.Call(func=cst.Attribute(value=filled, attr=cst.Name("append" | "extend")), args=[arg]):
+                    bound, source = [filled], arg.value
+                case _:
+                    continue
+            if any(written(n) in found for each in bound for n in inside(each)):
+                found |= {w for n in inside(source) if (w := written(n))}
+    return found
 
 
 def without(body: Body, call: cst.Call) -> Statements:
@@ -47,13 +70,21 @@ def root_sites(view: View) -> Iterator[Edit]:
         found = roots(body)
         model = found[-1].module if found else ""
         own = [s for s in found if s.module == model]
-        parts = {s.module for s in body.shards if not s.loops and s.module != model}
-        if not own or "." in model.removeprefix("self.") or len(parts) >= PARTS_LEFT:
+        if not own or "." in model.removeprefix("self.") or body.given(model) or _all_apart(body, model):
             continue
         edits = Edits()
         for shard in own:
             edits.put(body.statement(shard.call), without(body, shard.call))
         yield Edit(own[-1].call, body.qualname, edits)
+
+
+def _all_apart(body: Body, model: str) -> bool:
+    apart = {s.module for s in body.shards if not s.loops and s.module != model}
+    parts = {
+        w for n in body.nodes if (w := written(n)).startswith(f"{model}.") and w.count(".") == model.count(".") + 1
+    }
+    called = {written(call.func) for call in body.calls}
+    return len(apart) >= APART or len(parts - called) >= PARTS
 
 
 def leaf_sites(view: View) -> Iterator[Edit]:
@@ -85,7 +116,7 @@ def only_root_sites(view: View) -> Iterator[Edit]:
     for body in view.functions():
         found = roots(body)
         model = found[-1].module if found else ""
-        if not model or "." in model.removeprefix("self."):
+        if not model or "." in model.removeprefix("self.") or body.given(model) or view.is_test:
             continue
         edits = Edits()
         for shard in body.shards:

@@ -120,7 +120,7 @@ def _loop_roots(loop: cst.CSTNode) -> set[str]:
 def bypass_sites(view: View) -> Iterator[Edit]:
     """M14: the function shards the model and calls it."""
     for body in view.functions():
-        models = {s.module for s in body.shards if s.generation == 2 and not s.loops}
+        models = {s.module for s in body.shards if s.generation == 2 and not s.loops and s.module}
         for call in body.calls:
             if written(call.func) in models and _is_behind(body, call, written(call.func)):
                 method = cst.Attribute(call.func, cst.Name("forward"))

@@ -23,6 +23,15 @@ MAIN = re.compile(
 LOCAL_MAIN = re.compile(r"^_?is_local_(main|master)(_process|_rank)?$|^is_local_process_zero$")
 
 
+# What a function calls that says which process this is.
+TELLING = frozenset({"get_rank", "get_node_local_rank", "init_process_group", "set_device"})
+
+
+def is_size_name(name: str) -> bool:
+    """True for what one calls the number of processes."""
+    return name in ("world", "world_size", "n_ranks", "num_processes")
+
+
 def rank_zero_name(name: str) -> str | None:
     """The scope ("world", "local") that an attribute or function of this name tests for; None for other names."""
     if LOCAL_MAIN.match(name):

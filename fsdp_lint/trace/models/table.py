@@ -55,6 +55,7 @@ from fsdp_lint.trace.values import (
     Tensor,
     Unknown,
     Value,
+    WorldSize,
     parts,
 )
 
@@ -112,6 +113,20 @@ def rank_scope(name: str) -> Value | None:
     if scope is not None:
         return Rank(name=name, scope=scope)
     return None
+
+
+def process_part(names: list[str], at: int) -> Value | None:
+    """The rank or size in `rank, world_size = setup()`, by the names together; None for other parts."""
+    known = [rank_scope(name) for name in names]
+    sizes = [environment.is_size_name(name) for name in names]
+    if sum(scope is not None for scope in known) + sum(sizes) < 2:
+        return None
+    return WorldSize(name=names[at]) if sizes[at] else known[at]
+
+
+def worth_a_look(names: set[str]) -> bool:
+    """True for the names of a function that says which process this is, or makes a model."""
+    return not names.isdisjoint(environment.TELLING) or not names.isdisjoint(frameworks.FRESH_MODELS)
 
 
 # attributes -----------------------------------------------------------------------------------------------------
