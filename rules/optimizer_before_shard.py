@@ -42,10 +42,30 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fsdp_lint.fix.edits import Fix, MoveAfter
-from fsdp_lint.fix.locate import can_move_after
+from fsdp_lint.fix.locate import can_move_after, movable_around
 from fsdp_lint.rule import Applicability, Finding, Rule, Severity
-from fsdp_lint.trace.events import BuildOptimizer, RepointOptimizer, Shard, Step
-from fsdp_lint.trace.trace import Trace, called, happens_inside, keeps_parameters, touches, visible_from
+from fsdp_lint.trace.events import (
+    BuildOptimizer,
+    Event,
+    Handed,
+    RepointOptimizer,
+    Shard,
+    Step,
+    TakeParameters,
+    UseParameters,
+)
+from fsdp_lint.trace.trace import (
+    Trace,
+    called,
+    common_depth,
+    happens_inside,
+    keeps_parameters,
+    site_at_depth,
+    touches,
+)
+
+# What a function that builds an optimizer may do besides, so that its call can be moved.
+QUIET = (BuildOptimizer, TakeParameters, UseParameters, Handed)
 
 
 def check(trace: Trace) -> Iterator[Finding]:
@@ -65,7 +85,7 @@ def check(trace: Trace) -> Iterator[Finding]:
                     *([] if early or taken is None else [(taken, "these parameters are taken here")]),
                     (late[-1], f"`{called(late[-1].module)}` is sharded here: it has other parameters from now on"),
                 ],
-                fix=_fix(build, late[-1]) if early and taken is not None and happens_inside(taken, build) else None,
+                fix=_fix(trace, taken or build, late[-1]),
             )
             break
 
@@ -90,10 +110,19 @@ def _same_models(one: BuildOptimizer, other: BuildOptimizer) -> bool:
     return any(touches(a, b) for params in one.optimizer.holds for a in params.of for b in models)
 
 
-def _fix(build: BuildOptimizer, late: Shard) -> Fix | None:
-    anchor = visible_from(late, build)
-    moved = can_move_after(build.site, anchor) if anchor is not None else None
-    if anchor is None or moved is None:
+def _fix(trace: Trace, taken: Event, late: Shard) -> Fix | None:
+    """What takes the parameters goes behind the sharding, with what hangs on it, in the body from which both are seen.
+
+    Where a function of the project takes them, its call is moved, if it does nothing else that order matters to.
+    """
+    depth = common_depth(taken, late)
+    first, anchor = site_at_depth(taken, depth), site_at_depth(late, depth)
+    if depth < len(taken.stack) and any(
+        not isinstance(event, QUIET) for event in trace.events if event.stack[: depth + 1] == taken.stack[: depth + 1]
+    ):
+        return None
+    moved = can_move_after(movable_around(first, anchor), anchor)
+    if moved is None:
         return None
     return Fix("Build the optimizer after the model is sharded", (MoveAfter(moved, anchor),))
 

@@ -32,7 +32,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fsdp_lint.fix.calls import outer_call
+from fsdp_lint.fix.calls import named_call, outer_call
 from fsdp_lint.fix.edits import Fix, InsertAfter
 from fsdp_lint.rule import Applicability, Finding, Rule, Severity
 from fsdp_lint.trace.events import Freeze, Shard
@@ -94,7 +94,8 @@ def _fix(last: Shard, model: Value, inner: list[Shard]) -> Fix | None:
     if inner[-1].stack != last.stack or any(shard.stack != last.stack for shard in inner):
         return None
     steps = list(last.module.line()).index(model) if model in last.module.line() else 0
-    written = outer_call(inner[-1].site if inner[-1] is not last else last.site, steps) if steps else None
+    site = inner[-1].site if inner[-1] is not last else last.site
+    written = (outer_call(site, steps) if steps else None) or named_call(site, called(model))
     if written is None:
         return None
     anchor, text = written

@@ -31,9 +31,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fsdp_lint.rule import Finding, Rule, Severity
+from fsdp_lint.fix.edits import Fix
+from fsdp_lint.fix.gathering import saved_whole
+from fsdp_lint.rule import Applicability, Finding, Rule, Severity
 from fsdp_lint.trace.events import Save
-from fsdp_lint.trace.saving import by_every_rank, raw_states, shares
+from fsdp_lint.trace.saving import by_every_rank, optimizer_states, raw_states, sharded_tensors, shares
 from fsdp_lint.trace.trace import Trace, runs_alone
 
 
@@ -49,7 +51,22 @@ def check(trace: Trace) -> Iterator[Finding]:
             continue
         why = shares(trace, save)
         if why:
-            yield Finding(at=save, message=f"every rank writes this file, and {why}: the last one wins")
+            message = f"every rank writes this file, and {why}: the last one wins"
+            yield Finding(at=save, message=message, fix=_fix(trace, save))
 
 
-RULE = Rule(check, code="FSDP302", severity=Severity.ERROR, since="0.1.0")
+def _fix(trace: Trace, save: Save) -> Fix | None:
+    """Rank 0 alone writes, where all that is saved is whole or can be gathered."""
+    if any(True for _ in sharded_tensors(trace, save)):
+        return None
+    edits = saved_whole(trace, save, optimizer_states(trace, save))
+    return Fix("Gather on all ranks and save on rank 0", edits, Applicability.UNSAFE) if edits is not None else None
+
+
+RULE = Rule(
+    check,
+    code="FSDP302",
+    severity=Severity.ERROR,
+    fixes=frozenset({Applicability.UNSAFE}),
+    since="0.1.0",
+)

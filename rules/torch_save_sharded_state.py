@@ -36,11 +36,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fsdp_lint.rule import Finding, Rule, Severity
-from fsdp_lint.trace.events import Event, Save, TakeState
-from fsdp_lint.trace.saving import by_every_rank, loose_shards, raw_states
+from fsdp_lint.fix.edits import Fix
+from fsdp_lint.fix.gathering import saved_whole
+from fsdp_lint.rule import Applicability, Finding, Rule, Severity
+from fsdp_lint.trace.events import Save
+from fsdp_lint.trace.saving import by_every_rank, loose_shards, raw_states, taken
 from fsdp_lint.trace.trace import Trace, called, runs_alone
-from fsdp_lint.trace.values import StateDict
 
 
 def check(trace: Trace) -> Iterator[Finding]:
@@ -49,8 +50,8 @@ def check(trace: Trace) -> Iterator[Finding]:
         if runs_alone(save) or save.path_by_rank:
             continue
         for state in raw_states(trace, save):
-            taken = _taken(trace, state)
-            shard = trace.sharded(state.of, taken or save, 2)
+            take = taken(trace, state)
+            shard = trace.sharded(state.of, take or save, 2)
             assert shard is not None
             yield Finding(
                 at=save,
@@ -58,8 +59,9 @@ def check(trace: Trace) -> Iterator[Finding]:
                 "the file holds the shards of one rank, not the model",
                 because=[
                     (shard, f"`{called(shard.module)}` is sharded here"),
-                    *([(taken, "the state dict is taken here: its entries are DTensors")] if taken else []),
+                    *([(take, "the state dict is taken here: its entries are DTensors")] if take else []),
                 ],
+                fix=_fix(trace, save),
             )
             break
         else:
@@ -71,8 +73,16 @@ def check(trace: Trace) -> Iterator[Finding]:
                 )
 
 
-def _taken(trace: Trace, state: StateDict) -> Event | None:
-    return next((event for event in trace.every(TakeState) if event.state is state), None)
+def _fix(trace: Trace, save: Save) -> Fix | None:
+    edits = saved_whole(trace, save, raw_states(trace, save))
+    message = "Gather the whole state dict on all ranks and save it on rank 0"
+    return Fix(message, edits, Applicability.UNSAFE) if edits is not None else None
 
 
-RULE = Rule(check, code="FSDP301", severity=Severity.ERROR, since="0.1.0")
+RULE = Rule(
+    check,
+    code="FSDP301",
+    severity=Severity.ERROR,
+    fixes=frozenset({Applicability.UNSAFE}),
+    since="0.1.0",
+)

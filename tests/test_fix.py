@@ -42,7 +42,7 @@ from fsdp_lint.fix.edits import (
     Wrap,
 )
 from fsdp_lint.fix.locate import locate
-from fsdp_lint.fix.moves import can_move_after
+from fsdp_lint.fix.moves import can_move_after, movable_around
 from fsdp_lint.fix.names import names_bound, names_used
 from fsdp_lint.fix.spelling import spelled, spelled_in_module
 from fsdp_lint.fix.writing import NotWritten, write
@@ -228,6 +228,10 @@ def test_move_behind_a_whole_loop() -> None:
 
 
 REFUSED = {
+    "a list that is chosen grows between": "o = AdamW(groups)\n(groups if x else rest).append(1)\nfully_shard(m)\n",
+    "an item of a list grows between": "o = AdamW(groups)\ngroups[0]['params'].append(1)\nfully_shard(m)\n",
+    "a method of the same class reads what another sets": "class T:\n  def f(self):\n    self.a(AdamW)\n"
+    "    fully_shard(self.m, self.o)\n  def a(self, k):\n    self.o = AdamW(self.m)\n",
     "two on one line": "o = AdamW(m.parameters()); x = 1\nfully_shard(m)\n",
     "behind a colon": "if x: o = AdamW(m.parameters())\nfully_shard(m)\n",
     "a nested block": "if x:\n    o = AdamW(m.parameters())\nfully_shard(m)\n",
@@ -293,6 +297,45 @@ def test_move_behind_a_call_that_shards_elsewhere() -> None:
     assert moved(text, "AdamW(self.m.parameters())", "self.wrap()") == expected
     reads = text + "        print(self.o)\n"
     assert moved(reads, "AdamW(self.m.parameters())", "self.wrap()") is None
+
+
+METHODS = """\
+class T:
+    def f(self):
+        self.make()
+        self.log()
+        self.wrap()
+    def make(self):
+        self.o = AdamW(self.m.parameters(), self.lr)
+    def log(self):
+        print(self.name)
+    def wrap(self):
+        self.m = fully_shard(self.m)
+"""
+
+
+def test_move_of_a_method_call() -> None:
+    """What `self.make()` does is in the file: the attributes that it sets are what others must not read before."""
+    line = "        self.make()\n"
+    expected = METHODS.replace(line, "").replace("        self.wrap()\n", "        self.wrap()\n" + line)
+    assert moved(METHODS, "self.make()", "self.wrap()") == expected
+    for old, new in [("self.name", "self.o"), ("print(self.name)", "self.lr = 1"), ("(self.m)", "(self.m, self.o)")]:
+        assert moved(METHODS.replace(old, new), "self.make()", "self.wrap()") is None
+    elsewhere = METHODS.replace("    def make(self):\n        self.o = AdamW(self.m.parameters(), self.lr)\n", "")
+    assert moved(elsewhere, "self.make()", "self.wrap()") is None
+
+
+def test_move_of_the_loop_or_test_around() -> None:
+    text = "for p in AdamW(m):\n    (a if p else b).append(p)\no = g(a)\nfully_shard(m)\nrun(o)\n"
+    source = Source(PATH, text)
+    around = movable_around(site(source, "AdamW(m)"), site(source, "fully_shard(m)"))
+    statements = can_move_after(around, site(source, "fully_shard(m)"))
+    assert statements is not None
+    assert fixed(text, Fix("move", (MoveAfter(statements, site(source, "fully_shard(m)")),))) == (
+        "fully_shard(m)\nfor p in AdamW(m):\n    (a if p else b).append(p)\no = g(a)\nrun(o)\n"
+    )
+    source = Source(PATH, "o = AdamW(m)\nfully_shard(m)\n")
+    assert movable_around(site(source, "AdamW(m)"), site(source, "fully_shard(m)")) == site(source, "AdamW(m)")
 
 
 def test_no_move_between_files() -> None:
@@ -603,6 +646,21 @@ def test_ensure_plain_import(name: str) -> None:
 def test_ensure_import(name: str) -> None:
     text, expected = IMPORTS[name]
     assert edited(text, lambda s: (EnsureImport(s, *SHARD),)) == expected
+
+
+def test_names_of_one_module_share_a_statement() -> None:
+    def edits(source: Source) -> tuple[Edit, ...]:
+        return tuple(EnsureImport(source, SHARD[0], name) for name in ("register", "FSDPModule", "fully_shard"))
+
+    assert edited("import torch\n", edits) == (
+        "import torch\nfrom torch.distributed.fsdp import FSDPModule, fully_shard, register\n"
+    )
+    assert edited("from torch.distributed.fsdp import a, fully_shard, z\n", edits) == (
+        "from torch.distributed.fsdp import FSDPModule, a, fully_shard, register, z\n"
+    )
+    assert edited("from torch.distributed.fsdp import (\n    b,\n)\n", edits) == (
+        "from torch.distributed.fsdp import (\n    FSDPModule,\n    b,\n    fully_shard,\n    register,\n)\n"
+    )
 
 
 def test_a_taken_name_is_not_imported() -> None:

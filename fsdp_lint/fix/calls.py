@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from fsdp_lint.fix.blocks import parents
@@ -36,6 +36,13 @@ def outer_call(call: Site, steps: int) -> tuple[Site, str] | None:
     return (Site(call.source, loops[-1]) if loops else call), written
 
 
+def named_call(call: Site, name: str) -> tuple[Site, str] | None:
+    """As `outer_call`, for what the function around the call knows by this name; None where it does not."""
+    written = call_on(call, name) if knows(call, name) else None
+    loops = _loops(call)
+    return (Site(call.source, loops[-1]) if loops else call, written) if written is not None else None
+
+
 def call_on(call: Site, first: str) -> str | None:
     """The call again with another first argument, for use outside the loops around it.
 
@@ -47,7 +54,7 @@ def call_on(call: Site, first: str) -> str | None:
     node = call.node
     if not isinstance(node, cst.Call) or not node.args or node.args[0].star:
         return None
-    bound = {name for loop in _loops(call) for name in _targets(loop)}
+    bound = {name for loop in _loops(call) for name in _targets(loop)} | _comprehended(call)
     kept = []
     for arg in node.args[1:]:
         if names_used(arg.value) & bound:
@@ -64,12 +71,23 @@ def call_on(call: Site, first: str) -> str | None:
 
 def for_each(call: Site, lists: Sequence[str]) -> str | None:
     """A loop over each of the lists, given as text, that makes the call on each item. None as in `call_on`."""
-    taken = names_of(*_function_around(call)).read | names_of(*_function_around(call)).bound
-    item = next((word for word in ("block", "unit", "each_block") if word not in taken), None)
+    item = free_name(call, ("block", "unit", "each_block"))
     one = call_on(call, item) if item is not None else None
     if one is None:
         return None
     return "\n".join(f"for {item} in {path}:\n    {one}" for path in lists)
+
+
+def free_name(site: Site, words: Sequence[str], others: Iterable[str] = ()) -> str | None:
+    """The first of the words that the function around a node does not use yet and that is not among `others`."""
+    names = names_of(*_function_around(site))
+    return next((word for word in words if word not in {*names.read, *names.bound, *others}), None)
+
+
+def knows(site: Site, path: str) -> bool:
+    """Whether the function around a node speaks of `path`, a name or attributes of one."""
+    names = names_of(*_function_around(site))
+    return path in names.read | names.bound
 
 
 def loop_for(call: Site, innermost: bool = False) -> tuple[Site, str] | None:
@@ -128,6 +146,23 @@ def _loops(call: Site) -> list[cst.For]:
             found.append(node)
         node = up.get(node)
     return found
+
+
+def _comprehended(call: Site) -> set[str]:
+    """The variables of the comprehensions around a node."""
+    import libcst as cst
+
+    up = parents(call.source)
+    names: set[str] = set()
+    node: cst.CSTNode | None = call.node
+    while node is not None and not isinstance(node, cst.BaseStatement):
+        if isinstance(node, cst.BaseComp):
+            comp: cst.CompFor | None = node.for_in
+            while comp is not None:
+                names |= _names(comp.target)
+                comp = comp.inner_for_in
+        node = up.get(node)
+    return names
 
 
 def _targets(loop: cst.For) -> set[str]:

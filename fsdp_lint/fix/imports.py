@@ -14,27 +14,41 @@ if TYPE_CHECKING:
     import libcst as cst
 
 
-def import_edit(edit: EnsureImport, lines: Lines) -> TextEdit | None:
-    """The edit that brings the name in, or None where it is there already. Raises Refused where the name is taken."""
-    source = edit.source
-    if _is_imported(edit):
-        return None
-    if (edit.name or edit.module.partition(".")[0]) in _top_level_names(source):
+def import_edits(edits: Sequence[EnsureImport], lines: Lines) -> Iterator[TextEdit]:
+    """The edits that bring in names of one module in one file, where they are not there already.
+
+    Raises Refused where a name is taken.
+    """
+    source, module = edits[0].source, edits[0].module
+    missing = [edit for edit in edits if not _is_imported(edit)]
+    if any((edit.name or module.partition(".")[0]) in _top_level_names(source) for edit in missing):
         raise Refused
+    names = sorted({edit.name for edit in missing}, key=_member_key)
+    if not names:
+        return
     runs = _runs(source)
-    for run in runs if edit.name else ():
-        for node in run:
-            if _module(node) == edit.module and (into := _into_names(source, node, edit.name, lines)):
-                return into
-    root = edit.module.partition(".")[0]
+    for node in (node for run in runs for node in run if names[0]):
+        if _module(node) == module:
+            into = [_into_names(source, node, name, lines) for name in names]
+            if None not in into:
+                yield from (edit for edit in into if edit is not None)
+                return
+    text = f"from {module} import {', '.join(names)}" if names[0] else f"import {module}"
+    yield _new_import(source, runs, module, text, lines)
+
+
+def _new_import(
+    source: Source, runs: Sequence[Sequence[cst.CSTNode]], module: str, text: str, lines: Lines
+) -> TextEdit:
+    root = module.partition(".")[0]
     like = [run for run in runs if any(name.partition(".")[0] == root for node in run for name in _modules(node))]
     others = [run for run in runs if "__future__" not in _modules(run[0])]
-    text = f"from {edit.module} import {edit.name}" if edit.name else f"import {edit.module}"
-    if like or others:
-        run = like[0] if like else others[-1] if edit.name else others[0]
-        row = _row_in(source, run, edit.module) if edit.name else _row_of_plain(source, run, edit.module)
-        return lines.insert(row, lines.written(text, ""))
-    return _first_import(source, runs, text, lines)
+    if not like and not others:
+        return _first_import(source, runs, text, lines)
+    plain = text.startswith("import ")
+    run = like[0] if like else others[0] if plain else others[-1]
+    row = _row_of_plain(source, run, module) if plain else _row_in(source, run, module)
+    return lines.insert(row, lines.written(text, ""))
 
 
 def _small(node: cst.CSTNode) -> cst.CSTNode:

@@ -28,9 +28,10 @@ from fsdp_lint.fix.edits import (
     Rewrite,
     Wrap,
 )
-from fsdp_lint.fix.imports import import_edit
+from fsdp_lint.fix.imports import import_edits
 from fsdp_lint.fix.lines import Lines, Refused
 from fsdp_lint.fix.moves import can_move_after as can_move_after
+from fsdp_lint.fix.moves import movable_around as movable_around
 from fsdp_lint.source.file import Site, Source
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ def locate(fix: Fix) -> LocatedFix | None:
     """The fix as spans of text, in the order of files and rows. None where an edit cannot be made simply."""
     try:
         edits = [text_edit for edit in fix.edits for text_edit in _text_edits(edit)]
+        for imports in _imports(fix.edits):
+            edits += import_edits(imports, _lines(imports[0].source))
     except Refused:
         return None
     edits.sort(key=lambda edit: edit.place)
@@ -52,6 +55,15 @@ def locate(fix: Fix) -> LocatedFix | None:
         if a.path == b.path and (a.end_row, a.end_column) > (b.row, b.column):
             return None
     return LocatedFix(fix.applicability, fix.message, tuple(edits)) if edits else None
+
+
+def _imports(edits: Sequence[Edit]) -> list[list[EnsureImport]]:
+    """The imports that a fix needs, by file and module."""
+    found: dict[tuple[int, str, bool], list[EnsureImport]] = {}
+    for edit in edits:
+        if isinstance(edit, EnsureImport):
+            found.setdefault((id(edit.source), edit.module, bool(edit.name)), []).append(edit)
+    return [*found.values()]
 
 
 def _text_edits(edit: Edit) -> Iterator[TextEdit]:
@@ -78,10 +90,8 @@ def _text_edits(edit: Edit) -> Iterator[TextEdit]:
             yield _rewrite(site, text)
         case Guard(site, test):
             yield from _guard(site, test)
-        case EnsureImport(source):
-            into = import_edit(edit, _lines(source))
-            if into is not None:
-                yield into
+        case EnsureImport():
+            pass  # all imports of a fix are brought in together
 
 
 def _lines(source: Source) -> Lines:

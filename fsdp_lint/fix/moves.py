@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from fsdp_lint.fix.blocks import between, common_block, parents, stands_alone, statement_of
-from fsdp_lint.fix.names import Names, beginnings, names_of
+from fsdp_lint.fix.names import Names, beginnings, names_of, path_of
 from fsdp_lint.source.file import Site, Source
 
 if TYPE_CHECKING:
@@ -52,12 +52,32 @@ def can_move_after(statement: Site, anchor: Site) -> tuple[Site, ...] | None:
     return tuple(moved)
 
 
+def movable_around(site: Site, anchor: Site) -> Site:
+    """The `if` or `for` around a node that stands beside the anchor in one block, else the node itself.
+
+    Where the node is in the head of a loop or in the arms of a test, the whole of it can be moved.
+    """
+    import libcst as cst
+
+    pair = common_block(site, anchor)
+    return pair[0] if pair is not None and isinstance(pair[0].node, cst.If | cst.For) else site
+
+
 def _count_effect(home: Site, names: Names) -> None:
-    """A bare call `x.f(...)` is there for what it does to `x`."""
+    """A bare call `x.f(...)` is there for what it does to `x`: where `f` is in the file, for the attributes it sets."""
     import libcst as cst
 
     match home.node:
-        case cst.SimpleStatementLine(body=[cst.Expr(value=cst.Call())]):
+        case cst.SimpleStatementLine(body=[cst.Expr(value=cst.Call(func=func))]):
+            base, _, method = (path_of(func) or "").rpartition(".")
+            functions = _functions_of(home.source)
+            if base == "self" and method in functions:
+                reads, _ = _work_of(method, functions)
+                inside = names_of(*(node.body for node in functions[method]))
+                names.bound |= {path for path in inside.bound if path.startswith("self.")}
+                names.read |= {path for path in inside.read if path.startswith("self.")}
+                names.attributes |= {name.removeprefix(".") for name in reads if name.startswith(".")}
+                return
             names.bound |= {path.rpartition(".")[0] for path in names.calls if names.leaves & {path.rpartition(".")[0]}}
 
 

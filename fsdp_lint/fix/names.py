@@ -169,6 +169,9 @@ def _call(func: cst.BaseExpression, names: Names, own: frozenset[str]) -> None:
 
         if isinstance(func, cst.Attribute):
             names.calls.add(f"?.{func.attr.value}")
+            if func.attr.value in _CHANGERS or func.attr.value.endswith("_"):
+                # `(a if c else b).append(x)`, `groups[0]["params"].append(x)`: each of the names may be meant.
+                names.bound |= {path for path in names_of(func.value).leaves if path.partition(".")[0] not in own}
         else:
             _walk(func, names, own)
         return

@@ -44,6 +44,14 @@ def loose_shards(trace: Trace, save: Save) -> Tensor | None:
     return None
 
 
+def sharded_tensors(trace: Trace, save: Save) -> Iterator[Tensor]:
+    """Shards, parameters and copies of parameters of sharded models that are saved."""
+    for part in parts(save.content):
+        if isinstance(part, Tensor) and part.form in ("local", "copy", "shard", "parameter"):
+            if _sharded_source(trace, part, save):
+                yield part
+
+
 def shares(trace: Trace, save: Save) -> str:
     """What in the saved content differs from rank to rank, apart from raw model state dicts; empty when nothing."""
     for part in parts(save.content):
@@ -80,6 +88,25 @@ def _sharded_source(trace: Trace, tensor: Tensor, save: Save) -> bool:
     if isinstance(source, Params) and source.taken is not None:
         return any(trace.sharded(module, source.taken, 2) is not None for module in source.of)
     return False
+
+
+def optimizer_states(trace: Trace, save: Save) -> Iterator[StateDict]:
+    """Raw states of optimizers of sharded models that are saved."""
+    for part in parts(save.content):
+        if isinstance(part, StateDict) and isinstance(part.of, Optimizer) and part.form in ("raw", "sharded"):
+            if _sharded_optimizer(trace, part, save):
+                yield part
+
+
+def taken(trace: Trace, state: StateDict) -> TakeState | None:
+    """Where a state dict is taken; None where the run did not see it."""
+    return next((event for event in trace.every(TakeState) if event.state is state), None)
+
+
+def by_rank_zero(save: Save) -> bool:
+    """True when a test stands around the call that only rank 0 of the world passes."""
+    guard = rank_guard(save)
+    return guard is not None and guard.key == ("rank", "world", 0) and guard.holds
 
 
 def by_every_rank(save: Save) -> bool:

@@ -284,6 +284,11 @@ def rank_guard(event: Event, scopes: Iterable[str] = ("rank", "local-rank")) -> 
     return None
 
 
+def called_by_one_rank(event: Event) -> bool:
+    """True when a test of the rank stands around a call that leads to the event, outside its own function."""
+    return any(literal.kind in ("rank", "local-rank") and literal.depth < len(event.stack) for literal in event.guards)
+
+
 def whenever(first: Event, second: Event) -> bool:
     """True when `first` happens in each run in which `second` does, as far as the branches around them tell."""
     return all(implied(literal.key, literal.holds, second.guards) for literal in first.guards)
@@ -388,6 +393,16 @@ def fsdp2_only(trace: Trace, module: Value, at: Event) -> Shard | None:
 def keeps_parameters(shard: Shard) -> bool:
     """True when a sharding call leaves the parameter objects as they are, or may: FSDP1 with use_orig_params=True."""
     return shard.generation == 1 and (not shard.kwargs_known or flag_of(shard, "use_orig_params", False) is not False)
+
+
+def common_depth(one: Event, other: Event) -> int:
+    """How many calls lead to both events: the depth of the innermost body from which both are seen."""
+    depth = 0
+    for left, right in zip(one.stack, other.stack, strict=False):
+        if left != right:
+            break
+        depth += 1
+    return depth
 
 
 def visible_from(event: Event, other: Event) -> Site | None:

@@ -1,0 +1,110 @@
+"""Saves of sharded state dicts made whole: gathered by all ranks, written by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fsdp_lint.fix.arguments import argument, function_of, is_path, keywords, receiver_of, text_of
+from fsdp_lint.fix.calls import knows
+from fsdp_lint.fix.edits import Edit, EnsureImport
+from fsdp_lint.fix.ranks import AllRanks, Collected, above_rank_test, by_all_ranks, on_rank_zero, opened_around
+from fsdp_lint.fix.spelling import spelled
+from fsdp_lint.source.file import Site
+from fsdp_lint.trace.events import Save, TakeState
+from fsdp_lint.trace.models.checkpoint import STATE
+from fsdp_lint.trace.saving import by_every_rank, by_rank_zero, optimizer_states, taken
+from fsdp_lint.trace.trace import Trace, called, called_by_one_rank, rank_guard
+from fsdp_lint.trace.values import Optimizer, StateDict
+
+FULL = "full_state_dict=True, cpu_offload=True"
+
+
+def saved_whole(trace: Trace, save: Save, states: Iterable[StateDict]) -> tuple[Edit, ...] | None:
+    """The edits that gather the state dicts on all ranks, and let rank 0 alone save what it gets.
+
+    Raw states of optimizers that are saved along are gathered, too, where that can be written down. None where one of
+    the others cannot be, or where it is not seen who saves.
+    """
+    wanted: list[tuple[Collected, tuple[Edit, ...]]] = []
+    for state in states:
+        found = _collected(trace, save, state)
+        if found is None:
+            return None
+        wanted.append(found)
+    wanted += [found for state in optimizer_states(trace, save) if (found := _collected(trace, save, state))]
+    unique = {id(each.call.node): (each, imports) for each, imports in wanted}
+    alone: tuple[Edit, ...] | None = ()
+    home = opened_around(save.site)
+    place = AllRanks(home, (home,))
+    if by_every_rank(save):
+        alone = on_rank_zero(save.site)
+    else:
+        place = above_rank_test(save.site) or place
+    edits = by_all_ranks([each for each, _ in unique.values()], place)
+    if alone is None or edits is None:
+        return None
+    return *edits, *alone, *(edit for _, imports in unique.values() for edit in imports)
+
+
+def _collected(trace: Trace, save: Save, state: StateDict) -> tuple[Collected, tuple[Edit, ...]] | None:
+    """The call that takes the state dict, and what is to stand there, with its imports."""
+    take = taken(trace, state)
+    if take is None or not (by_every_rank(save) or by_rank_zero(save)):
+        return None
+    # Under a test of the rank it can be taken out of it only where both are seen side by side.
+    if rank_guard(take) is not None and (
+        take.stack != save.stack or above_rank_test(save.site) is None or called_by_one_rank(take)
+    ):
+        return None
+    return _of_optimizer(take, state) if isinstance(state.of, Optimizer) else _of_model(take)
+
+
+def _of_model(take: TakeState) -> tuple[Collected, tuple[Edit, ...]] | None:
+    site, function = take.site, function_of(take.site)
+    name = text_of(function).rpartition(".")[2] if function is not None else ""
+    options = spelled(site, STATE, "StateDictOptions")
+    if options is None or "\n" in text_of(site):
+        return None
+    if name == "get_model_state_dict" and function is not None:
+        model, given = argument(site, "model", 0), argument(site, "options")
+        if not {*keywords(site)} <= {"model", "options"}:
+            return None
+        # Of other options, only those that do not matter for a whole dict may be lost.
+        if given is not None and not {*keywords(given)} <= {"full_state_dict", "cpu_offload"}:
+            return None
+        gather: tuple[str, tuple[EnsureImport, ...]] | None = (text_of(function), ())
+    else:
+        model, gather = receiver_of(site), spelled(site, STATE, "get_model_state_dict")
+        if name != "state_dict" or _has_arguments(site):
+            return None
+    if model is None or gather is None or not is_path(model):
+        return None
+    text = f"{gather[0]}({text_of(model)}, options={options[0]}({FULL}))"
+    return Collected(site, text, "model_state"), (*gather[1], *options[1])
+
+
+def _of_optimizer(take: TakeState, state: StateDict) -> tuple[Collected, tuple[Edit, ...]] | None:
+    site, function, optimizer = take.site, function_of(take.site), receiver_of(take.site)
+    options, gather = spelled(site, STATE, "StateDictOptions"), spelled(site, STATE, "get_optimizer_state_dict")
+    if function is None or optimizer is None or options is None or gather is None or _has_arguments(site):
+        return None
+    model = _model_of(site, state)
+    if text_of(function).rpartition(".")[2] != "state_dict" or model is None or not is_path(optimizer):
+        return None
+    text = f"{gather[0]}({model}, {text_of(optimizer)}, options={options[0]}({FULL}))"
+    return Collected(site, text, "optimizer_state"), (*gather[1], *options[1])
+
+
+def _model_of(site: Site, state: StateDict) -> str | None:
+    """What the optimizer's one model is called where its state is taken."""
+    assert isinstance(state.of, Optimizer)
+    models = {id(module): module for params in state.of.holds for module in params.of}
+    if len(models) != 1:
+        return None
+    name = called(next(iter(models.values())))
+    names = (name, f"self.{name.rpartition('.')[2]}")
+    return next((each for each in names if knows(site, each)), None)
+
+
+def _has_arguments(site: Site) -> bool:
+    return text_of(site)[-2:] != "()"
