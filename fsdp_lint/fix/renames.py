@@ -56,7 +56,7 @@ def _bound_elsewhere(statement: Site, name: str, up: dict[cst.CSTNode, cst.CSTNo
             case cst.Assign() | cst.AnnAssign() | cst.For() if name in names_of(node).bound:
                 return True
             case cst.ImportFrom(names=[*aliases]) if node is not statement.node:
-                bound = [(alias.asname or alias).name for alias in aliases]
-                if any(isinstance(one, cst.Name) and one.value == name for one in bound):
+                names = [(alias.asname or alias).name for alias in aliases]
+                if any(isinstance(one, cst.Name) and one.value == name for one in names):
                     return True
     return False
