@@ -73,7 +73,8 @@ class Expressions(Conditions):
                 return self.literal(node)
             case cst.FormattedString(parts=pieces):
                 values = [self.evaluate(p.expression) for p in pieces if isinstance(p, cst.FormattedStringExpression)]
-                return Unknown(name="f-string", inputs=tuple(values))
+                first = pieces[0].value if pieces and isinstance(pieces[0], cst.FormattedStringText) else ""
+                return Unknown(name="f-string", inputs=tuple(values), begins=first)
             case cst.List(elements=elements) | cst.Tuple(elements=elements) | cst.Set(elements=elements):
                 return self.display(elements)
             case cst.Dict(elements=elements):

@@ -125,9 +125,11 @@ class Value:
 
 @dataclass(eq=False)
 class Unknown(Value):
-    """A value of which nothing is known but the way to it; `inputs` are values that it was made from."""
+    """A value of which nothing is known but the way to it; `inputs` are values that it was made from. Of a text,
+    `begins` is the part that is known."""
 
     inputs: tuple[Value, ...] = ()
+    begins: str = ""
 
 
 @dataclass(eq=False)

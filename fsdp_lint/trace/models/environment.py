@@ -21,6 +21,8 @@ MAIN = re.compile(
     r"|world_process_zero|main_proc|rank_zero)$"
 )
 LOCAL_MAIN = re.compile(r"^_?is_local_(main|master)(_process|_rank)?$|^is_local_process_zero$")
+ACCELERATOR = re.compile(r"(cuda|xpu|npu|hpu|mps|mtia)(:|$)")
+CURRENT = re.compile(r"current_(accelerator|device|cuda_device)\(")
 
 
 # What a function calls that says which process this is.
@@ -156,6 +158,25 @@ def _is_cpu(value: Value) -> bool:
     return isinstance(value, Object) and value.cls == "torch.device" and constant_name(value.args[0]) == "cpu"
 
 
+def current_device(run: Machine, call: Call) -> Value:
+    """`torch.cuda.current_device()`, `torch.accelerator.current_accelerator()`."""
+    return Object(cls="torch.device", args=(Const(value="cuda"), Unknown(name="index")))
+
+
+def on_accelerator(value: Value) -> bool:
+    """True for a device that is certainly not the CPU."""
+    if isinstance(value, Const):
+        text = value.value
+        return (isinstance(text, int) and not isinstance(text, bool)) or (
+            isinstance(text, str) and bool(ACCELERATOR.match(text))
+        )
+    if isinstance(value, Object) and value.cls == "torch.device":
+        return bool(value.args) and on_accelerator(value.args[0])
+    if isinstance(value, Unknown):
+        return bool(ACCELERATOR.match(value.begins) or CURRENT.search(value.name))
+    return isinstance(value, Rank)
+
+
 def mesh_slice(mesh: Mesh, index: Value) -> Mesh | None:
     """`mesh["name"]`, `mesh["one", "other"]`: the same each time; None where the names are not literal."""
     items = index.items if isinstance(index, Sequence) else [index]
@@ -195,6 +216,8 @@ FUNCTIONS = {
     "torch.cuda.set_device": set_device,
     "torch.accelerator.set_device_index": set_device,
     "torch.accelerator.set_device_idx": set_device,
+    "torch.cuda.current_device": current_device,
+    "torch.accelerator.current_accelerator": current_device,
     "torch.cuda.device": device_context,
     "torch.device": device,
     "torch.set_default_device": cuda_default,
