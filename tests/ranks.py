@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import builtins
 import contextlib
-import ctypes
-import faulthandler
 import functools
 import gc
 import importlib
@@ -19,13 +17,9 @@ import json
 import math
 import os
 import pickle
-import random
 import re
 import runpy
-import signal
-import socket
 import sys
-import time
 import traceback
 import warnings
 import weakref
@@ -33,7 +27,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
+
+from fsdp_lint.verify import processes
+from fsdp_lint.verify.processes import Ending, Limits, free_port, torchrun_environment
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -140,7 +137,7 @@ def programs(fixtures: Path) -> Iterator[Program]:
                     yield Program(f"{folder.name}/{path.stem}", entry, verify)
 
 
-# ------------------------------------------------------------------------------------------------ the parent's side
+# ------------------------------------------------------------------------------------------------------- the ranks
 
 
 def fork_ranks(target: Callable[[], Mapping[str, Any]], ranks: int, folder: Path, limit: float = TIME_LIMIT) -> Run:
@@ -149,89 +146,32 @@ def fork_ranks(target: Callable[[], Mapping[str, Any]], ranks: int, folder: Path
     files, notes = folder / "files", folder / "notes"
     files.mkdir(parents=True)
     notes.mkdir()
-    port = _free_port()
-    gc.collect()
-    gc.freeze()
-    running: dict[int, int] = {}
-    for rank in range(ranks):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # the process has threads; none of them is needed here
-            pid = os.fork()
-        if pid == 0:
-            _be_a_rank(target, rank, ranks, port, files, notes)
-        running[pid] = rank
-    gc.unfreeze()
-    endings = _wait_for(running, time.monotonic() + limit)
-    return Run(tuple(_read_rank(notes, rank, endings.get(rank)) for rank in range(ranks)), files, notes)
+    port = free_port()
+    endings = processes.fork_ranks(
+        lambda rank: _be_a_rank(target, rank, files, notes),
+        lambda rank: torchrun_environment(rank, ranks, port),
+        ranks,
+        notes,
+        Limits(whole=limit, grace=GRACE),
+    )
+    return Run(tuple(_read_rank(notes, rank, ending) for rank, ending in enumerate(endings)), files, notes)
 
 
-def _free_port() -> int:
-    """A port that nobody listens on, below those that the system gives to outgoing connections."""
-    for port in random.sample(range(15000, 30000), 100):
-        with socket.socket() as free, contextlib.suppress(OSError):
-            free.bind(("127.0.0.1", port))
-            return port
-    raise OSError("no free port")
-
-
-def _wait_for(running: dict[int, int], deadline: float) -> dict[int, int]:
-    """The exit status of each rank that ended by itself; the others are killed, with what they started."""
-    endings: dict[int, int] = {}
-    waiting = dict(running)
-    while waiting and time.monotonic() < deadline:
-        for pid, rank in list(waiting.items()):
-            ended, status = os.waitpid(pid, os.WNOHANG)
-            if ended:
-                del waiting[pid]
-                endings[rank] = status
-                if status != 0:
-                    deadline = min(deadline, time.monotonic() + GRACE)
-        time.sleep(0.01)
-    for pid in waiting:  # the log is to say where each of them stood
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGUSR1)
-    if waiting:
-        time.sleep(0.5)
-    for pid in waiting:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-    for pid in running:  # each rank leads a process group of its own: nothing that it started stays behind
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(pid, signal.SIGKILL)
-    return endings
-
-
-def _read_rank(notes: Path, rank: int, status: int | None) -> Rank:
+def _read_rank(notes: Path, rank: int, ending: Ending) -> Rank:
     output = (notes / f"{rank}.log").read_text(encoding="utf-8", errors="replace")
     note = notes / f"{rank}.json"
     if note.is_file():
         told = json.loads(note.read_text(encoding="utf-8"))
         return Rank("error" if told["error"] else "ok", told["error"], output, told["measured"])
-    if status is None:
+    if ending.late:
         return Rank("hang", "", output, {})
-    return Rank("died", f"by signal {os.WTERMSIG(status)}", output, {})
+    return Rank("died", f"by signal {ending.signal}", output, {})
 
 
-# -------------------------------------------------------------------------------------------------- a rank's side
-
-
-def _be_a_rank(
-    target: Callable[[], Mapping[str, Any]], rank: int, ranks: int, port: int, files: Path, notes: Path
-) -> NoReturn:
-    """Runs in the forked child, writes what happened, and never returns to the parent's code."""
+def _be_a_rank(target: Callable[[], Mapping[str, Any]], rank: int, files: Path, notes: Path) -> int:
+    """Runs in the forked child and writes what happened; its exit code."""
     error, measured = "", {}
     try:
-        os.setsid()
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: do not outlive the parent
-        log = os.open(notes / f"{rank}.log", os.O_WRONLY | os.O_CREAT)
-        os.dup2(log, 1)
-        os.dup2(log, 2)
-        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
-        sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
-        faulthandler.register(signal.SIGUSR1, file=2)
-        os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(ranks), LOCAL_WORLD_SIZE=str(ranks))
-        os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
         os.chdir(files)
         warnings.resetwarnings()
         warnings.simplefilter("ignore")
@@ -243,13 +183,10 @@ def _be_a_rank(
     except BaseException as problem:
         traceback.print_exc()
         error = f"{type(problem).__name__}: {problem}"
-    with contextlib.suppress(BaseException):
-        sys.stdout.flush()
-        sys.stderr.flush()
     unfinished = notes / f"{rank}.json.part"
     unfinished.write_text(json.dumps({"error": error, "measured": measured}), encoding="utf-8")
     unfinished.rename(notes / f"{rank}.json")
-    os._exit(1 if error else 0)
+    return 1 if error else 0
 
 
 @dataclass

@@ -1,0 +1,88 @@
+"""Every wrong fixture program through `fsdp-lint verify`: what does a run say about the mistake that it was written for?
+
+    python benchmarks/verify/fixtures.py [RULE...] [--mode cpu]
+
+Prints one line a program: the verdict on the finding of the folder's rule, and the evidence. A program that has no fix of
+ours is proved with its right twin as the fix, where there is one of the same name.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from fsdp_lint.settings import Settings
+from fsdp_lint.verify.plan import CannotRun, Target
+from fsdp_lint.verify.proof import Wish, prove
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+
+
+def programs(rules: list[str]) -> Iterator[tuple[str, Path]]:
+    """The entry of each wrong program, with the name of its folder's rule."""
+    for folder in sorted(FIXTURES.iterdir()):
+        rule = folder.name.replace("_", "-")
+        if folder.is_dir() and (not rules or rule in rules):
+            for path in sorted(folder.glob("bad_*")):
+                entry = path / "train.py" if path.is_dir() else path
+                if entry.is_file() and "\n# skip = " not in entry.read_text(encoding="utf-8"):
+                    yield rule, entry
+
+
+def twin(entry: Path) -> str | None:
+    """The right program that differs from this one in little, or None."""
+    name = entry.parent.name if entry.name == "train.py" else entry.name
+    holder = entry.parent.parent if entry.name == "train.py" else entry.parent
+    for word in ("fixed_", "good_"):
+        path = holder / name.replace("bad_", word, 1)
+        if path.exists():
+            return str(path)
+    return None
+
+
+def verdict(rule: str, entry: Path, mode: str) -> tuple[str, str]:
+    """The best verdict on a finding of this rule, and the evidence."""
+    settings = Settings(entry.parent)
+    for after in (None, twin(entry)):
+        wish = Wish(Target(str(entry)), mode=mode, timeout=60, patience=5, after=after)
+        try:
+            proof = prove(wish, settings)
+        except CannotRun as error:
+            return "cannot run", str(error)
+        found = [v for v in proof.verdicts if v.finding.name == rule]
+        if not found:
+            return "no finding", proof.before.ended
+        best = min(found, key=lambda v: _ORDER.index(v.verdict))
+        if best.verdict != "seen" or twin(entry) is None:
+            break
+    return best.verdict, best.because
+
+
+_ORDER = ["confirmed", "seen", "not run", "not seen", "not observable"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("rules", nargs="*")
+    parser.add_argument("--mode", default="cpu")
+    given = parser.parse_args()
+    counts: Counter[str] = Counter()
+    for rule, entry in programs(given.rules):
+        began = time.monotonic()
+        with tempfile.TemporaryDirectory() as folder:
+            os.chdir(folder)
+            said, why = verdict(rule, entry, given.mode)
+            os.chdir("/")
+        counts[said] += 1
+        print(f"{entry.relative_to(FIXTURES)}: {said} ({time.monotonic() - began:.0f} s)\n    {why}", flush=True)
+    print(", ".join(f"{count} {said}" for said, count in counts.most_common()), file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
