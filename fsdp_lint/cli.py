@@ -260,10 +260,14 @@ def verify(
     )
     proved = proof.prove(wish, load(Path(entry).parent, config))
     _complain(proved.errors)
+    if not proved.ran:
+        _echo(report.failure(proved))
+        _complain([proved.obstacle])
+        return FAILED
     _echo(report.to_text(proved))
     if output is not None:
         output.write_text(report.to_json(proved), encoding="utf-8")
-    return (0 if proved.holds else FOUND) if proved.ran and not proved.errors else FAILED
+    return FAILED if proved.errors else 0 if proved.holds else FOUND
 
 
 @cli.command(short_help="Remove what earlier runs have kept.")

@@ -1,9 +1,9 @@
-"""Every wrong fixture program through `fsdp-lint verify`: what does a run say about the mistake that it was written for?
+"""Every wrong fixture program through `fsdp-lint verify`: what does a run say about its mistake?
 
     python benchmarks/verify/fixtures.py [RULE...] [--mode cpu]
 
-Prints one line a program: the verdict on the finding of the folder's rule, and the evidence. A program that has no fix of
-ours is proved with its right twin as the fix, where there is one of the same name.
+Prints one line a program: the verdict on the finding of the folder's rule, and the evidence. A program that has no
+fix of ours is proved with its right twin as the fix, where there is one of the same name.
 """
 
 from __future__ import annotations

@@ -89,9 +89,14 @@ def ranks_build_different_models(case: Case) -> Evidence:
 def buffers_differ(case: Case) -> Evidence:
     """Buffers that differ between ranks."""
     differ = case.run.buffers_unequal
-    if differ is None or case.run.first is None:
+    first, other = case.run.first, case.other.first if case.other is not None else None
+    if differ is None or first is None:
         return Evidence(None, "one rank cannot differ from others")
-    return Evidence(bool(differ), f"ranks differ in {len(differ)} of {len(case.run.first.buffers)} buffers")
+    text = f"ranks differ in {len(differ)} of {len(first.buffers)} buffers"
+    if differ or case.fixed or other is None:
+        return Evidence(bool(differ), text)
+    moved = [name for name, value in first.buffers.items() if other.buffers.get(name, value) != value]
+    return Evidence(bool(moved), f"{text}; {len(moved)} hold other values than with the fix")
 
 
 def many_collectives(case: Case) -> Evidence:

@@ -55,8 +55,24 @@ class Proof:
 
     @property
     def ran(self) -> bool:
-        """Whether the program came far enough for anything to be said: a step was made, or a mistake was seen."""
-        return bool(self.before.steps or not self.before.troubles or any(v.verdict in _SAID for v in self.verdicts))
+        """Whether the program came far enough for anything to be said: a step, a mistake that is seen or not, or an
+        end for want of memory."""
+        memory = any(trouble.kind == "memory" for trouble in self.before.troubles)
+        return bool(self.before.steps or memory or any(v.verdict in _SAID for v in self.verdicts))
+
+    @property
+    def obstacle(self) -> str:
+        """Why it did not run, in one line."""
+        if not self.before.troubles:
+            return f"{self.plan.target.name}: no optimizer step was made and there is no finding to judge"
+        trouble = self.before.troubles[0]
+        where = f" at {trouble.site}" if trouble.site else ""
+        why = f"{self.plan.target.name} failed before its first step: {trouble.text}{where}"
+        if self.plan.mode == "simulate":
+            return f"{why}; if it is the simulated group that cannot do it, --mode cpu or nccl can"
+        if self.plan.on_cpu and any(word in trouble.text for word in ("CUDA", "cuda", "NVIDIA", "nccl", "NCCL")):
+            return f"{why}: this line needs a GPU and cannot be mapped to the CPU"
+        return why
 
     @property
     def holds(self) -> bool:
@@ -64,31 +80,24 @@ class Proof:
         return not any(verdict.open for verdict in self.verdicts) and all(kept.holds for kept in self.kept)
 
 
-_SAID = ("confirmed", "seen")
+_SAID = ("confirmed", "seen", "not seen")
 
 
 def prove(wish: Wish, settings: Settings) -> Proof:
     """Runs the program, before and after. Raises CannotRun and what the engine raises."""
     entry = find_entry(wish.target)
     plan = _plan(wish, entry, settings)
+    by_hand = None if wish.after is None else texts.from_hand(wish.after, entry, settings.root)
     with ended_by_signals():
         before = runner.run(plan)
         files = [Path(path) for path in before.files] or [Path(entry)]
         report = engine.analyse(files, settings)
-        replaced, errors = _replaced(wish, entry, files, settings)
+        replaced, errors = (by_hand, ()) if by_hand else texts.from_fixes(files, settings, wish.fixes == "all")
         after = _after(plan, replaced) if replaced else None
     verdicts = judge(report.findings, before, after)
     kept = [each.check(before, after.run if after is not None else before) for each in wish.expectations]
     hashes = {path: hashlib.sha256(text).hexdigest() for path, text in replaced.items()}
     return Proof(plan, before, after, verdicts, kept, hashes, (*report.errors, *errors))
-
-
-def _replaced(
-    wish: Wish, entry: str, files: Sequence[Path], settings: Settings
-) -> tuple[dict[str, bytes], tuple[str, ...]]:
-    if wish.after is not None:
-        return texts.from_hand(wish.after, entry, settings.root), ()
-    return texts.from_fixes(files, settings, wish.fixes == "all")
 
 
 def _after(plan: Plan, replaced: dict[str, bytes]) -> After:
@@ -137,7 +146,7 @@ def _plan(wish: Wish, entry: str, settings: Settings) -> Plan:
     gpus = instrument.gpus()
     mode = wish.mode or ("nccl" if gpus > 1 else "simulate" if gpus else "cpu")
     ranks = wish.ranks or {"nccl": gpus, "simulate": 8, "cpu": 2}[mode]
-    if mode == "nccl" and ranks > gpus:
+    if mode == "nccl" and (ranks > gpus or not gpus):
         raise CannotRun(f"mode nccl needs one GPU a rank: {ranks} ranks, {gpus} GPUs; try --mode simulate or cpu")
     return Plan(
         target=wish.target,

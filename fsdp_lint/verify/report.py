@@ -12,6 +12,7 @@ from fsdp_lint.verify.proof import Proof
 from fsdp_lint.verify.verdicts import Verdict
 
 UNKNOWN = "not measured in this mode"
+NOT_REACHED = "no step was made"
 _KINDS = ("parameters", "gradients", "optimizer_state", "optimizer_only", "other")
 
 
@@ -74,6 +75,11 @@ def to_text(proof: Proof) -> str:
     return "\n".join(_lines(proof)) + "\n"
 
 
+def failure(proof: Proof) -> str:
+    """What the program itself said before it failed."""
+    return "".join(trouble.log.rstrip() + "\n" for trouble in proof.before.troubles[:1] if trouble.log.strip())
+
+
 def _lines(proof: Proof) -> Iterator[str]:
     first = proof.before.first
     device = f", {first.device}, torch {first.torch}" if first is not None else ""
@@ -105,11 +111,11 @@ def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
 
 def _rows(before: Run, runs: Sequence[Run]) -> Iterator[list[str]]:
     for kind in _KINDS:
-        yield [f"held: {kind.replace('_', ' ')}", *(_bytes(getattr(run.held, kind, None)) for run in runs)]
-    yield ["peak in the steps", *(_bytes(run.peak_bytes) for run in runs)]
+        yield [f"held: {kind.replace('_', ' ')}", *(_size(run, getattr(run.held, kind, None)) for run in runs)]
+    yield ["peak in the steps", *(_size(run, run.peak_bytes) for run in runs)]
     reserved = [run.first.reserved_bytes if run.first is not None else None for run in runs]
     if any(reserved):
-        yield ["peak reserved", *(_bytes(each) for each in reserved)]
+        yield ["peak reserved", *(_size(run, each) for run, each in zip(runs, reserved, strict=True))]
     kinds = [kind for run in runs for kind, _, _ in collective_totals(run.collectives or ())]
     for kind in dict.fromkeys(kinds):
         yield [f"{kind} a step", *(_collective(run, kind) for run in runs)]
@@ -119,9 +125,15 @@ def _rows(before: Run, runs: Sequence[Run]) -> Iterator[list[str]]:
     yield ["ended", *(run.ended[:60] for run in runs)]
 
 
-def _bytes(value: int | None) -> str:
-    if value is None:
-        return UNKNOWN
+def _unknown(run: Run) -> str:
+    return UNKNOWN if run.steps else NOT_REACHED
+
+
+def _size(run: Run, value: int | None) -> str:
+    return _unknown(run) if value is None else _bytes(value)
+
+
+def _bytes(value: int) -> str:
     for size, unit in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
         if value >= size:
             return f"{value / size:.2f} {unit}"
@@ -132,23 +144,23 @@ def _collective(run: Run, kind: str) -> str:
     for each, count, size in collective_totals(run.collectives or ()):
         if each == kind:
             return f"{count} x, {_bytes(size)}"
-    return "-" if run.collectives is not None else UNKNOWN
+    return "-" if run.collectives is not None else _unknown(run)
 
 
 def _losses(run: Run) -> str:
     losses = run.losses
-    return " ".join(f"{loss:.4g}" for loss in losses[:6]) if losses else UNKNOWN
+    return " ".join(f"{loss:.4g}" for loss in losses[:6]) if losses else _unknown(run)
 
 
 def _changed(run: Run) -> str:
     counts = run.changed
-    return f"{counts[0]} of {counts[1]}" if counts else UNKNOWN
+    return f"{counts[0]} of {counts[1]}" if counts else _unknown(run)
 
 
 def _time(run: Run) -> str:
     times = run.first.step_ms if run.first is not None else ()
     if not times or run.step_ms is None:
-        return UNKNOWN
+        return _unknown(run)
     return f"{run.step_ms:.1f} ms ({min(times):.1f} to {max(times):.1f})"
 
 

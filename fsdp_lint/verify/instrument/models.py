@@ -19,7 +19,7 @@ class Models:
     """The outermost modules that hold what is trained."""
 
     def __init__(self) -> None:
-        self._roots: list[weakref.ref[Any]] = []
+        self.roots: list[Any] = []  # from the first step on kept, so that they can be read when the program has ended
         self.optimizers: list[weakref.ref[Any]] = []
         self.sites: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 
@@ -32,22 +32,18 @@ class Models:
     def living_optimizers(self) -> list[Any]:
         return [optimizer for ref in self.optimizers if (optimizer := ref()) is not None]
 
-    @property
-    def roots(self) -> list[Any]:
-        return [root for ref in self._roots if (root := ref()) is not None]
-
     def find(self) -> None:
         """Looks through all living modules, once, for those that have gradients, are sharded, or are in an optimizer.
 
         A plain module around sharded ones is the root, as a wrapper is around its model.
         """
-        if self._roots:
+        if self.roots:
             return
         held = {id(p) for optimizer in self.living_optimizers for p in _held_by(optimizer)}
         modules = [each for each in gc.get_objects() if isinstance(each, torch.nn.Module)]
         matter = [each for each in modules if _matters(each, held)]
         inner = {id(part) for each in matter for part in each.modules() if part is not each}
-        self._roots = [weakref.ref(each) for each in matter if id(each) not in inner]
+        self.roots = [each for each in matter if id(each) not in inner]
 
     def parameters(self) -> Iterator[tuple[str, Any]]:
         """Name and parameter of every root; a name is unique."""
@@ -96,6 +92,18 @@ class Models:
             + storage_bytes((p.grad for p in stale if p.grad is not None), seen),
         }
 
+    def size(self) -> tuple[int, int]:
+        """Elements and bytes of the whole models, whatever part of them this rank has."""
+        elements = size = 0
+        flat = [flat for root in self.roots for part in root.modules() if (flat := _flat_parameter(part)) is not None]
+        flattened = {id(each) for one in flat for each in (one, *(getattr(one, "_params", None) or ()))}
+        whole = [(one._unpadded_unsharded_size.numel(), one) for one in flat]
+        whole += [(each.numel(), each) for _, each in self.parameters() if id(each) not in flattened]
+        for count, parameter in whole:
+            elements += count
+            size += count * parameter.element_size()
+        return elements, size
+
     def wrapper(self) -> str:
         """What the first root is wrapped in: "ddp", "fsdp1", "fsdp2" or "" for nothing."""
         kinds = {_wrapped(part) for root in self.roots for part in root.modules()}
@@ -134,9 +142,15 @@ def _unit_of(module: Any) -> int | None:
         state = module._get_fsdp_state()
         groups = getattr(state, "_fsdp_param_groups", None) or [getattr(state, "_fsdp_param_group", None)]
         return next((id(group) for group in groups if group is not None and group.fsdp_params), None)
+    flat = _flat_parameter(module)
+    return None if flat is None else id(flat)
+
+
+def _flat_parameter(module: Any) -> Any:
+    """What FSDP1 has made of this module's parameters; None for other modules."""
     wrapper = torch.distributed.fsdp.FullyShardedDataParallel
     handle = getattr(module, "_handle", None) if isinstance(module, wrapper) else None
-    return None if handle is None else id(handle)
+    return None if handle is None else handle.flat_param
 
 
 def _held_by(optimizer: Any) -> list[Any]:

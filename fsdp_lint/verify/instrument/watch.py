@@ -13,6 +13,7 @@ import time
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import torch
@@ -30,6 +31,8 @@ from fsdp_lint.verify.instrument.storages import Storages
 from fsdp_lint.verify.instrument.values import Values, batch_of
 from fsdp_lint.verify.measures import Collective, Held, RankRecord, Reading, Save, Trouble
 from fsdp_lint.verify.plan import Plan
+
+_OURS = str(Path(__file__).parents[1])
 
 
 class Watch:
@@ -171,8 +174,8 @@ class Watch:
     def leave(self, ended: str, error: BaseException | None = None) -> None:
         """Writes the record and ends this process without running anything more of the program."""
         self.collectives.on = False
-        if error is not None:
-            traceback.print_exception(error)
+        if error is not None and not isinstance(error, SystemExit):
+            traceback.print_exception(type(error), error, _from_the_program(error.__traceback__))
         record = self._record(ended, error)
         unfinished = self.notes / f"{self.rank}.json.part"
         unfinished.write_text(json.dumps(dataclasses.asdict(record)), encoding="utf-8")
@@ -204,9 +207,8 @@ class Watch:
             seen["shards"] = self.values.shards()
             seen["wrapper"] = self.models.wrapper()
             seen["units"] = self.models.units()
-            seen["elements"] = sum(p.numel() for _, p in self.models.parameters())
             seen["built"] = self.values.built
-            seen["model_bytes"] = sum(p.numel() * p.element_size() for _, p in self.models.parameters())
+            seen["elements"], seen["model_bytes"] = self.models.size()
         seen.pop("last", None)
         return RankRecord(
             torch=str(torch.__version__),
@@ -227,12 +229,21 @@ class Watch:
     def _trouble(self, error: BaseException) -> Trouble:
         said = str(error).strip().splitlines()
         text = f"{type(error).__name__}: {said[0][:300]}" if said else type(error).__name__
+        if isinstance(error, SystemExit):
+            text = f"exit code {error.code}" if isinstance(error.code, int) else str(error.code)
         memory = getattr(torch, "OutOfMemoryError", torch.cuda.OutOfMemoryError)
         kind = "memory" if isinstance(error, (memory, MemoryError)) else "error"
         if kind == "memory" and self.on_gpu:
             text += f" (peak {torch.cuda.max_memory_allocated():,} bytes)"
             self.seen["peak_bytes"] = torch.cuda.max_memory_allocated()
         return Trouble(kind, text, self.sites.of(error.__traceback__), self.rank)
+
+
+def _from_the_program(trace: TracebackType | None) -> TracebackType | None:
+    """The traceback without the frames of ours that called the program."""
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_OURS):
+        trace = trace.tb_next
+    return trace
 
 
 def _device_name() -> str:
