@@ -2,8 +2,8 @@
 
 ## What it finds
 
-A sharding call on the root of a model as the only one, where the model is known to hold a list of blocks; with FSDP1
-also where no wrap policy is passed, among them a policy that was built and forgotten.
+A sharding call on the root of a model as the only one, where the model is known to hold a list of blocks, or is
+one of transformers'; with FSDP1 also where no wrap policy is passed, among them a policy that was built and forgotten.
 
 ## Why it is wrong
 
@@ -46,6 +46,7 @@ from fsdp_lint.trace.granularity import (
     is_leaf,
     is_trained,
 )
+from fsdp_lint.trace.models.frameworks import has_blocks
 from fsdp_lint.trace.models.sizes import parameter_count
 from fsdp_lint.trace.trace import Trace, called, touches
 from fsdp_lint.trace.values import Const, Module, Value, exclusive, options_of
@@ -87,6 +88,15 @@ def check(trace: Trace) -> Iterator[Finding]:
                 "sharded one by one",
                 fix=_loop(trace, shard),
             )
+        elif _is_transformer(shard.module) and is_trained(trace, shard.module, shard):
+            yield Finding(
+                at=shard,
+                message=f"`{name}` is one FSDP unit, whole on every rank at once: none of its blocks is sharded",
+            )
+
+
+def _is_transformer(module: Value) -> bool:
+    return isinstance(module, Module) and module.library is not None and has_blocks(module.library)
 
 
 def _is_model(trace: Trace, module: Value) -> bool:

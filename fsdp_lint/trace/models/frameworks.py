@@ -76,6 +76,13 @@ def is_model_class(dotted: str) -> bool:
     return library and bool(MODEL_NAME.search(dotted.rpartition(".")[2]))
 
 
+def has_blocks(dotted: str) -> bool:
+    """True for what makes a model of transformers: all of these are lists of blocks with something around them."""
+    *_, maker, last = f".{dotted}".split(".")
+    name = maker if last in FRESH_MODELS else last
+    return dotted.startswith("transformers.") and bool(MODEL_NAME.search(name))
+
+
 def is_harmless(dotted: str) -> bool:
     """True for library calls that leave modules, parameters and optimizers as they are."""
     if any(dotted == name or dotted.startswith(f"{name}.") for name in HARMFUL):
