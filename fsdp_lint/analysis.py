@@ -1,16 +1,18 @@
-"""One analysis of a project: its roots are run, and their traces kept."""
+"""One analysis of a project: its roots are run, and what they came to is gathered."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fsdp_lint.findings import Coverage, Place, Unfollowed
+from fsdp_lint.findings import Coverage, LocatedFinding, Place, Unfollowed
+from fsdp_lint.outcomes import Outcome, Outcomes
 from fsdp_lint.project.index import FileIndex
-from fsdp_lint.project.resolve import Project
+from fsdp_lint.project.resolve import Notes, Project
 from fsdp_lint.project.roots import Plan, Root, leftovers, plan
 from fsdp_lint.source.file import Site
+from fsdp_lint.source.limits import refuse
 from fsdp_lint.trace.events import ImportNames, Shard, ShardEach
 from fsdp_lint.trace.interpret import Interpreter
 from fsdp_lint.trace.models import fsdp, moved, table
@@ -28,69 +30,93 @@ STATEMENTS_PER_LINE = 0.4
 SHARDING = {*fsdp.GENERATION_1, *fsdp.GENERATION_2}
 
 
+def project(
+    root: Path,
+    roots: Iterable[str | Path],
+    texts: dict[Path, str] | None = None,
+    indexes: Mapping[Path, tuple[str, FileIndex]] | None = None,
+) -> Project:
+    """The files below `root`, with the further `roots` where imports are looked for, as an analysis needs them."""
+    return Project(root, [root / folder for folder in roots], refuse, table.known, texts, indexes)
+
+
 class Analysis:
-    """Runs the roots of a project and keeps their traces."""
+    """Runs the roots of a project, has their traces judged, and gathers what comes of it.
+
+    `judge` gives the findings of a trace. What `outcomes` knows is not run again; None: nothing is kept.
+    """
 
     def __init__(
         self,
-        root: Path,
-        roots: Iterable[Path],
-        refuse: Callable[[bytes], str | None],
-        texts: dict[Path, str],
+        project: Project,
+        judge: Callable[[Trace], Iterable[LocatedFinding]],
+        outcomes: Outcomes | None,
+        torch: SpecifierSet | None,
+        gpu_memory: float,
     ) -> None:
-        self.project = Project(root, roots, refuse, table.known, texts)
-        self.traces: list[Trace] = []
+        self.project = project
+        self.findings: list[LocatedFinding] = []
+        self._judge = judge
+        self._outcomes = outcomes
+        self._torch = torch
+        self._gpu_memory = gpu_memory
+        self._reached: set[tuple[Path, int]] = set()
         self._entered: set[tuple[Path, str]] = set()
+        self._parsed: set[Path] = set()
         self._plan = Plan()
+        self._hot: frozenset[tuple[Path, str]] = frozenset()
         self._unfinished: list[Root] = []
         self._left = STATEMENTS_IN_ALL
         self._skipped = False
 
-    @property
-    def errors(self) -> dict[Path, str]:
-        """Files that should have been read and could not be, with the reason."""
-        return self.project.errors
-
-    def text(self, path: Path) -> str:
-        """The text of a file that was analysed."""
-        source = self.project.source(path)
-        return source.text if source is not None else ""
-
-    def run(
-        self,
-        seeds: Sequence[Path],
-        universe: Sequence[Path],
-        reported: frozenset[Path],
-        torch: SpecifierSet | None,
-        gpu_memory: float,
-    ) -> None:
+    def run(self, seeds: Sequence[Path], universe: Sequence[Path], reported: frozenset[Path]) -> None:
         """Runs the roots that can pass through a reported file; then what speaks of FSDP and no run has entered."""
         self._plan = plan(self.project, seeds, universe, REACHING, reported)
+        self._hot = frozenset(self._plan.hot)
         for path in self._plan.files:
-            self._imports(path, torch, gpu_memory)
+            self._take(Root("imports", path))
         own = self._plan.own
         for root in sorted(self._plan.roots, key=lambda root: root.path not in own):
             if self._left > STATEMENTS_IN_ALL * KEPT_FOR_THE_REST:
-                self._run(root, torch, gpu_memory)
+                self._take(root)
             else:
                 self._skipped = True
         for root in leftovers(self._plan, self._indexes(), self._entered):
             if root.kind == "class" or (root.path, root.name) not in self._entered:
-                self._run(root, torch, gpu_memory)
+                self._take(root)
 
     def _indexes(self) -> dict[Path, FileIndex]:
         found = {path: self.project.index(path) for path in self._plan.files}
         return {path: index for path, index in found.items() if index is not None}
 
-    def _run(self, root: Root, torch: SpecifierSet | None, gpu_memory: float) -> None:
+    def _take(self, root: Root) -> None:
+        """Adds what the run from a root comes to: as it is known, or as it is found now."""
         if self._left <= 0:
             self._skipped = True
             return
-        trace = Trace(torch=torch, gpu_memory=gpu_memory, root=self.project.root)
+        outcome = self._outcomes.recall(root, self.project, self._hot) if self._outcomes is not None else None
+        if outcome is None:
+            self.project.notes = Notes()
+            outcome = self._imports(root.path) if root.kind == "imports" else self._run(root)
+            if self._outcomes is not None:
+                self._outcomes.keep(root, outcome, self.project, self._hot)
+            self.project.notes = Notes()
+        new_lines = sum(lines for path, lines in outcome.lines.items() if path not in self._parsed)
+        self._parsed |= outcome.lines.keys()
+        if root.kind != "imports":
+            self._left -= outcome.statements + int(new_lines * STATEMENTS_PER_LINE)
+        self._entered |= outcome.entered
+        self._reached |= outcome.reached
+        self.findings.extend(outcome.findings)
+        if not outcome.finished:
+            self._unfinished.append(root)
+
+    def _run(self, root: Root) -> Outcome:
+        """Runs the program from a root."""
+        trace = Trace(torch=self._torch, gpu_memory=self._gpu_memory, root=self.project.root)
         run = Interpreter(self.project, trace)
-        parsed = self.project.lines_parsed
         before = run.budget
-        run.hot = frozenset(self._plan.hot)
+        run.hot = self._hot
         try:
             if root.kind == "script":
                 run.run_file(root.path)
@@ -102,38 +128,39 @@ class Analysis:
             trace.finished = False
             what = f"{type(error).__name__}: {error}".splitlines()[0]
             self.project.errors[root.path] = f"was not followed to its end, please report it: {what}"
-        self._left -= before - run.budget + int((self.project.lines_parsed - parsed) * STATEMENTS_PER_LINE)
-        self._entered |= run.entered
-        if not trace.finished:
-            self._unfinished.append(root)
-        if trace.events:
-            self.traces.append(trace)
+        return self._judged(trace, frozenset(run.entered), before - run.budget)
 
-    def _imports(self, path: Path, torch: SpecifierSet | None, gpu_memory: float) -> None:
-        """A trace of the imports of one file, where they are of a kind that rules ask for."""
+    def _judged(self, trace: Trace, entered: frozenset[tuple[Path, str]], statements: int) -> Outcome:
+        shards = [event.site for event in trace.events if isinstance(event, Shard | ShardEach)]
+        return Outcome(
+            tuple(self._judge(trace)) if trace.events else (),
+            frozenset((site.source.path, site.source.span(site.node).row) for site in shards),
+            entered,
+            statements,
+            dict(self.project.notes.parsed),
+            trace.finished,
+        )
+
+    def _imports(self, path: Path) -> Outcome:
+        """What comes of the imports of one file, where they are of a kind that rules ask for."""
         index = self.project.index(path)
         if index is None or not any(moved.concerns(line.module, line.names) for line in index.import_lines):
-            return
+            return Outcome()
         source = self.project.source(path)
         nodes = source.imports() if source is not None else []
         lines = sorted(index.import_lines, key=lambda line: line.row)
         if source is None or len(nodes) != len(lines):  # two parsers that do not see the same
-            return
-        trace = Trace(torch=torch, gpu_memory=gpu_memory)
+            return Outcome()
+        trace = Trace(torch=self._torch, gpu_memory=self._gpu_memory)
         for line, node in zip(lines, nodes, strict=True):
             if moved.concerns(line.module, line.names):
                 trace.events.append(
                     ImportNames(site=Site(source, node), module=line.module, names=line.names, guarded=line.guarded)
                 )
-        self.traces.append(trace)
+        return self._judged(trace, frozenset(), 0)
 
     def coverage(self, reported: frozenset[Path], read: int) -> Coverage:
         """What was seen: sharding calls, and those that some run reached."""
-        reached = set()
-        for trace in self.traces:
-            for event in trace.events:
-                if isinstance(event, Shard | ShardEach):
-                    reached.add((event.site.source.path, event.site.source.span(event.site.node).row))
         sites, missed = 0, []
         for path, index in self._indexes().items():
             if path not in reported:
@@ -142,7 +169,7 @@ class Analysis:
                 if not self._shards(index, call.name):
                     continue
                 sites += 1
-                if (path, call.row) not in reached:
+                if (path, call.row) not in self._reached:
                     place = Place(str(path), call.row, call.column, call.row, call.column)
                     missed.append(Unfollowed(place, self._why(path, call.function)))
         return Coverage(len(reported), read, sites, sites - len(missed), tuple(missed))

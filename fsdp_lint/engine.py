@@ -19,8 +19,11 @@ from fsdp_lint.source.words import any_of
 # Rules, tables and parsers are imported where a file that speaks of FSDP is found: most files do not.
 if TYPE_CHECKING:
     from fsdp_lint.cache import Cache
+    from fsdp_lint.outcomes import Outcomes
+    from fsdp_lint.project.resolve import Project
     from fsdp_lint.registry import RegisteredRule
     from fsdp_lint.source.suppress import Suppressions
+    from fsdp_lint.trace.trace import Trace
 
 RECURSION = 12_000
 
@@ -71,20 +74,45 @@ def analyse(
 
 
 def _remembered(scope: _Scope, settings: Settings, cache: Cache) -> Report:
-    """The report of an earlier run on the same files, where nothing has changed since; else a new one."""
+    """The report of an earlier run on the same files, where nothing has changed since; else that of a run which makes
+    anew only what rests on something that has."""
     from fsdp_lint import basis
 
-    key = basis.digest("report", basis.ground(settings), sorted(map(str, scope.reported)))
+    ground = basis.ground(settings)
+    key = basis.digest("report", ground, sorted(map(str, scope.reported)))
     program = basis.digest(basis.stamps(scope.universe))  # before the files are read: what changes later is seen
     known = cache.get(key)
     if known is not None and known[0] == program and basis.unchanged(known[1]):
         report: Report = known[2]
         return report
     seen: set[Path] = set()
-    report = _analyse(scope, settings, seen)
+    report = _analyse(scope, settings, _Memory(cache, basis.digest("outcomes", ground), seen))
     if not report.errors:
         cache.put(key, (program, basis.stamps(sorted(seen.difference(scope.universe))), report))
     return report
+
+
+@dataclass(frozen=True)
+class _Memory:
+    """Where the outcomes of single runs are kept. `seen` gets the files that are read and the folders that are looked
+    into."""
+
+    cache: Cache
+    key: str
+    seen: set[Path]
+
+    def load(self) -> Outcomes:
+        """What is known."""
+        from fsdp_lint.outcomes import Outcomes
+
+        known = self.cache.get(self.key)
+        return known if isinstance(known, Outcomes) else Outcomes()
+
+    def save(self, outcomes: Outcomes, project: Project, universe: Iterable[Path]) -> None:
+        """Keeps it for later runs."""
+        self.seen.update(project.seen)
+        outcomes.close(project, universe)
+        self.cache.put(self.key, outcomes)
 
 
 def _scope(paths: Sequence[Path], settings: Settings) -> _Scope:
@@ -93,8 +121,8 @@ def _scope(paths: Sequence[Path], settings: Settings) -> _Scope:
     return _Scope(frozenset(given.files), tuple(sorted({*given.files, *near.files})), given.errors, {})
 
 
-def _analyse(scope: _Scope, settings: Settings, seen: set[Path] | None = None) -> Report:
-    """The report of a new run. `seen` gets the files that were read and the folders that were looked into."""
+def _analyse(scope: _Scope, settings: Settings, memory: _Memory | None = None) -> Report:
+    """The report of a new run."""
     seeds, errors = _seeds(scope)
     errors = [*scope.errors, *errors]
     if not seeds and not settings.names_rules:
@@ -104,20 +132,20 @@ def _analyse(scope: _Scope, settings: Settings, seen: set[Path] | None = None) -
     chosen = registry.select(registry.rules(), settings)
     if not seeds:
         return Report((), tuple(errors), Coverage(len(scope.reported), 0, 0, 0))
-    from fsdp_lint.analysis import Analysis
-    from fsdp_lint.source.limits import refuse
+    from fsdp_lint.analysis import Analysis, project
 
     with _deep_and_undisturbed():
-        roots = [settings.root / folder for folder in settings.roots]
-        analysis = Analysis(settings.root, roots, refuse, dict(scope.texts))
-        analysis.run(seeds, scope.universe, scope.reported, torch_range(settings), settings.gpu_memory)
-        found, crashes = _judge(analysis.traces, chosen)
-        findings = _visible(found, scope, settings, analysis.text)
+        judge = Judge(chosen)
+        outcomes = memory.load() if memory is not None else None
+        files = project(settings.root, settings.roots, dict(scope.texts), outcomes.indexes if outcomes else None)
+        analysis = Analysis(files, judge, outcomes, torch_range(settings), settings.gpu_memory)
+        analysis.run(seeds, scope.universe, scope.reported)
+        findings = _visible(once(analysis.findings), scope, settings, files)
         coverage = analysis.coverage(scope.reported, len([s for s in seeds if s in scope.reported]))
-        if seen is not None:
-            seen |= analysis.project.seen
-    errors += [f"{path}: {why}" for path, why in sorted(analysis.errors.items()) if path in scope.reported]
-    return Report(tuple(findings), (*errors, *crashes), coverage)
+        if memory is not None and outcomes is not None and not judge.crashed:
+            memory.save(outcomes, files, scope.universe)
+    errors += [f"{path}: {why}" for path, why in sorted(files.errors.items()) if path in scope.reported]
+    return Report(tuple(findings), (*errors, *judge.crashed.values()), coverage)
 
 
 @contextlib.contextmanager
@@ -153,31 +181,44 @@ def _seeds(scope: _Scope) -> tuple[list[Path], list[str]]:
     return seeds, errors
 
 
-def _judge(traces: Iterable[object], chosen: Sequence[RegisteredRule]) -> tuple[list[LocatedFinding], list[str]]:
-    """The findings of all rules over all traces, each once; a rule that crashes is named, and the others go on."""
-    from fsdp_lint.locate import located
+class Judge:
+    """All rules over one trace after the other; a rule that crashes is named in `crashed`, and the others go on."""
 
-    found: dict[tuple[str, str, int, int], LocatedFinding] = {}
-    crashed: dict[str, str] = {}
-    for trace in traces:
-        for rule in chosen:
-            if rule.name in crashed:
+    def __init__(self, chosen: Sequence[RegisteredRule]) -> None:
+        self.chosen = chosen
+        self.crashed: dict[str, str] = {}
+
+    def __call__(self, trace: Trace) -> list[LocatedFinding]:
+        """The findings of one trace."""
+        from fsdp_lint.locate import located
+
+        found: list[LocatedFinding] = []
+        for rule in self.chosen:
+            if rule.name in self.crashed:
                 continue
             try:
-                for finding in rule.rule.check(trace):  # type: ignore[arg-type]
-                    one = located(finding, rule)
-                    key = (one.code, one.place.path, one.place.row, one.place.column)
-                    if key not in found or (found[key].fix is None and one.fix is not None):
-                        found[key] = one
+                found.extend(located(finding, rule) for finding in rule.rule.check(trace))
             except Exception as error:
-                crashed[rule.name] = (
+                self.crashed[rule.name] = (
                     f"rule {rule.name} crashed ({type(error).__name__}: {error}); its findings are missing; "
                     "please report it"
                 )
-    return sorted(found.values(), key=lambda f: f.sort_key), list(crashed.values())
+        return found
 
 
-def _visible(found: Iterable[LocatedFinding], scope: _Scope, settings: Settings, text: object) -> list[LocatedFinding]:
+def once(findings: Iterable[LocatedFinding]) -> list[LocatedFinding]:
+    """One finding a rule and place, whichever run led there; one with a fix where there is one."""
+    found: dict[tuple[str, str, int, int], LocatedFinding] = {}
+    for one in findings:
+        key = (one.code, one.place.path, one.place.row, one.place.column)
+        if key not in found or (found[key].fix is None and one.fix is not None):
+            found[key] = one
+    return sorted(found.values(), key=lambda f: f.sort_key)
+
+
+def _visible(
+    found: Iterable[LocatedFinding], scope: _Scope, settings: Settings, project: Project
+) -> list[LocatedFinding]:
     """The findings that touch a reported file and that nobody has suppressed."""
     from fsdp_lint.source.suppress import Suppressions
 
@@ -192,7 +233,7 @@ def _visible(found: Iterable[LocatedFinding], scope: _Scope, settings: Settings,
         if settings.ignores_in(Path(path), finding.code, finding.name):
             continue
         if path not in suppressions:
-            suppressions[path] = Suppressions(text(Path(path)))  # type: ignore[operator]
+            suppressions[path] = Suppressions(project.text(Path(path)))
         if not suppressions[path].hides(finding.code, finding.name, *_statement_rows(finding)):
             kept.append(_within(finding, reported))
     return kept

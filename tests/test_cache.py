@@ -11,9 +11,12 @@ import pytest
 from conftest import Lint
 
 from fsdp_lint import basis
+from fsdp_lint.analysis import Analysis
 from fsdp_lint.cache import Cache
 from fsdp_lint.engine import analyse
 from fsdp_lint.findings import Report
+from fsdp_lint.outcomes import Outcome
+from fsdp_lint.project.roots import Root
 from fsdp_lint.settings import Settings
 
 ONLY = ("optimizer-before-shard",)
@@ -95,6 +98,46 @@ def test_a_changed_file_is_seen(here: Path, cache: Cache) -> None:
     assert names(agreed(here, settings, cache)) == ["optimizer-before-shard"]
     (here / "helper.py").write_text(HARMLESS)
     assert names(agreed(here, settings, cache)) == []
+
+
+def test_a_changed_file_makes_only_what_rests_on_it_run_again(
+    here: Path, cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three scripts; the helper of two of them changes, then one script, then a file that none of them enters."""
+    for name, helper in {"one": "build", "two": "build", "three": "other"}.items():
+        (here / f"{name}.py").write_text(TRAIN.replace("helper", helper))
+    (here / "build.py").write_text(HARMLESS)
+    (here / "other.py").write_text(HARMLESS)
+    (here / "aside.py").write_text("from torch.distributed.fsdp import fully_shard\n")
+    settings = Settings(root=here, select=ONLY)
+    ran: list[str] = []
+    entered = Analysis._run
+
+    def run(self: Analysis, root: Root) -> Outcome:
+        ran.append(root.path.stem)
+        return entered(self, root)
+
+    def again() -> tuple[list[str], list[str]]:
+        """What was run with the cache, and what is found: the same as without."""
+        ran.clear()
+        monkeypatch.setattr(Analysis, "_run", run)
+        report = analyse([here], settings, cache=cache)
+        monkeypatch.setattr(Analysis, "_run", entered)
+        assert report == analyse([here], settings)
+        return sorted(set(ran)), [Path(finding.place.path).stem for finding in report.findings]
+
+    assert again() == (["one", "three", "two"], [])
+    assert again() == ([], [])
+    (here / "build.py").write_text(HELPER)
+    assert again() == (["one", "two"], ["build"])
+    (here / "three.py").write_text(TRAIN.replace("helper", "build"))
+    assert again() == (["three"], ["build"])
+    (here / "aside.py").write_text("import torch.distributed.fsdp as FSDP\n")
+    assert again() == ([], ["build"])
+    (here / "build.py").unlink()
+    assert again() == (["one", "three", "two"], [])
+    (here / "build.py").write_text(HELPER)
+    assert again() == (["one", "three", "two"], ["build"])
 
 
 def test_a_file_that_appears_or_goes_is_seen(here: Path, cache: Cache) -> None:

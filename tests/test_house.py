@@ -27,12 +27,14 @@ TABLE: dict[str, tuple[set[str], set[str]]] = {
     "rule": ({"trace", "fix", "source", "findings"}, set()),
     "rules": ({"rule", "trace", "fix"}, set()),
     "registry": ({"rule", "selectors", "settings"}, set()),
-    "analysis": ({"source", "project", "trace", "findings"}, {"packaging"}),
+    "outcomes": ({"findings", "project"}, set()),
+    "analysis": ({"source", "project", "trace", "findings", "outcomes"}, {"packaging"}),
     "locate": ({"source", "trace", "fix", "rule", "registry", "findings"}, set()),
     "cache": (set(), set()),
     "basis": ({"settings"}, set()),
     "engine": (
-        {"analysis", "basis", "cache", "locate", "source", "trace", "fix", "registry", "settings", "findings"},
+        {"analysis", "basis", "cache", "outcomes", "locate", "project", "source", "trace", "fix"}
+        | {"registry", "settings", "findings"},
         set(),
     ),
     "report": ({"findings"}, {"click"}),

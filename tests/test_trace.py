@@ -32,8 +32,8 @@ from pathlib import Path
 
 import pytest
 
-from fsdp_lint.analysis import Analysis
-from fsdp_lint.source.limits import refuse
+from fsdp_lint.analysis import Analysis, project
+from fsdp_lint.findings import LocatedFinding
 from fsdp_lint.source.words import any_of
 from fsdp_lint.trace import events
 from fsdp_lint.trace.events import Event, Shard
@@ -210,15 +210,28 @@ def sharding(event: Event, trace: Trace) -> str:
 # programs -------------------------------------------------------------------------------------------------------------
 
 
-def analyse(root: Path, files: list[Path], folders: tuple[Path, ...] = ()) -> Analysis:
+class _Kept(Analysis):
+    """An analysis that keeps its traces."""
+
+    def __init__(self, root: Path, folders: tuple[Path, ...]) -> None:
+        super().__init__(project(root, folders), self.keep, None, None, 80.0)
+        self.traces: list[Trace] = []
+
+    def keep(self, trace: Trace) -> list[LocatedFinding]:
+        """A judge that finds nothing."""
+        self.traces.append(trace)
+        return []
+
+
+def analyse(root: Path, files: list[Path], folders: tuple[Path, ...] = ()) -> _Kept:
     """All runs of a program."""
     words = any_of(WORDS)
     seeds = [path for path in files if words.search(path.read_bytes())]
-    analysis = Analysis(root, folders, refuse, {})
+    analysis = _Kept(root, folders)
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(max(limit, 12_000))
     try:
-        analysis.run(seeds, files, frozenset(files), None, 80.0)
+        analysis.run(seeds, files, frozenset(files))
     finally:
         sys.setrecursionlimit(limit)
     return analysis
@@ -227,7 +240,7 @@ def analyse(root: Path, files: list[Path], folders: tuple[Path, ...] = ()) -> An
 def differences(root: Path, files: list[Path]) -> Iterator[str]:
     """Where the events of a program are not those that it is marked with."""
     analysis = analyse(root, files)
-    yield from (f"{path.name}: {why}" for path, why in analysis.errors.items())
+    yield from (f"{path.name}: {why}" for path, why in analysis.project.errors.items())
     wanted = {(path, row): found for path in files for row, found in by_row(path.read_text(encoding="utf-8")).items()}
     watched = {mark.kind for found in wanted.values() for mark in found}
     seen: dict[tuple[Path, int], list[tuple[Event, Trace]]] = {at: [] for at in wanted}

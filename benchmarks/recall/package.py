@@ -8,16 +8,16 @@ import pickle
 import re
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fsdp_lint import engine, settings
+from fsdp_lint import engine, outcomes, settings
 from fsdp_lint.analysis import Analysis
 from fsdp_lint.findings import LocatedFinding
 from fsdp_lint.project.resolve import Project
 from fsdp_lint.project.roots import Root
-from fsdp_lint.registry import rules, select
+from fsdp_lint.registry import RegisteredRule, rules, select
 from fsdp_lint.source.discover import discover
 from fsdp_lint.source.limits import refuse
 from fsdp_lint.trace.models import table
@@ -52,30 +52,27 @@ class _Run:
 
 
 class _Recorder(Analysis):
-    """An analysis that keeps what each run has entered and found, and no trace."""
+    """An analysis that keeps what each run has entered and found."""
 
-    def __init__(self, project: Project, chosen: list[object]) -> None:
-        super().__init__(project.root, project.roots, refuse, {})
-        self.project = project
-        self.chosen = chosen
+    def __init__(self, project: Project, chosen: Sequence[RegisteredRule], gpu_memory: float) -> None:
+        self.rules = engine.Judge(chosen)
+        super().__init__(project, self.rules, None, None, gpu_memory)
+        self.imported: list[LocatedFinding] = []
         self.runs: list[_Run] = []
 
-    def _run(self, root: Root, torch: object, gpu_memory: float) -> None:
-        all_entered, self._entered = self._entered, set()
-        before = len(self.traces)
+    def _run(self, root: Root) -> outcomes.Outcome:
         began = time.perf_counter()
-        super()._run(root, torch, gpu_memory)  # type: ignore[arg-type]
-        run = _Run(root, frozenset(self._entered), self.judge(before), time.perf_counter() - began)
-        self.runs.append(run)
-        self._entered |= all_entered
+        outcome = super()._run(root)
+        if self.rules.crashed:
+            raise RuntimeError(next(iter(self.rules.crashed.values())))
+        findings = engine.once(outcome.findings)
+        self.runs.append(_Run(root, outcome.entered, findings, time.perf_counter() - began))
+        return outcome
 
-    def judge(self, start: int) -> list[LocatedFinding]:
-        """The findings in the traces from one on; these are let go."""
-        found, crashes = engine._judge(self.traces[start:], self.chosen)  # type: ignore[arg-type]
-        del self.traces[start:]
-        if crashes:
-            raise RuntimeError(crashes[0])
-        return found
+    def _imports(self, path: Path) -> outcomes.Outcome:
+        outcome = super()._imports(path)
+        self.imported += outcome.findings
+        return outcome
 
 
 class Package:
@@ -86,7 +83,7 @@ class Package:
         self.settings = settings.load(folder)
         self.files = tuple(discover([folder], self.settings.root, self.settings.exclude).files)
         self.seeds, _ = engine._seeds(engine._Scope(frozenset(self.files), self.files, (), {}))
-        self.chosen: list[object] = list(select(rules(), self.settings))
+        self.chosen = select(rules(), self.settings)
         self.project = Project(self.settings.root, (), refuse, table.known)
         began = time.perf_counter()
         if kept is not None and kept.exists():
@@ -99,9 +96,9 @@ class Package:
 
     def _run_right(self) -> None:
         """Runs the right code as it is."""
-        base = _Recorder(self.project, self.chosen)
-        base.run(self.seeds, self.files, frozenset(self.files), None, self.settings.gpu_memory)
-        self.plan, self.imported, self.runs = base._plan, base.judge(0), base.runs
+        base = _Recorder(self.project, self.chosen, self.settings.gpu_memory)
+        base.run(self.seeds, self.files, frozenset(self.files))
+        self.plan, self.imported, self.runs = base._plan, base.imported, base.runs
 
     @functools.cached_property
     def views(self) -> list[View]:
@@ -145,15 +142,15 @@ class Package:
         """Runs what the edit can change, short runs first, until the finding is there; then compares."""
         runs = [run for run in self.runs if _passes(run.entered, mutant)]
         runs.sort(key=lambda run: run.seconds)
-        again = _Recorder(self._overlay(mutant), self.chosen)
-        again._plan = self.plan
-        again._imports(mutant.path, None, self.settings.gpu_memory)
-        after = again.judge(0)
+        again = _Recorder(self._overlay(mutant), self.chosen, self.settings.gpu_memory)
+        again._hot = frozenset(self.plan.hot)
+        again._imports(mutant.path)
+        after = list(again.imported)
         named, others = self._new(after, mutant)
         for run in runs[: MOST if mutant.mutation.codes else FEW]:
             if named:
                 break
-            again._run(run.root, None, self.settings.gpu_memory)
+            again._run(run.root)
             after += again.runs[-1].findings
             named, others = self._new(after, mutant)
         return Outcome(mutant, bool(named), tuple(others), bool(runs))

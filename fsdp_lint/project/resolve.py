@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from fsdp_lint.project.index import FileIndex, Import, index_file
@@ -23,11 +24,22 @@ class Definition:
     path: Path | None = None
 
 
+@dataclass(slots=True)
+class Notes:
+    """What was asked of a project: files, those of them that LibCST parsed with their lines, and what names led to."""
+
+    files: set[Path] = field(default_factory=set)
+    parsed: dict[Path, int] = field(default_factory=dict)
+    found: dict[tuple[Path, str, int], Path | None] = field(default_factory=dict)
+    submodules: dict[tuple[Path, str], Path | None] = field(default_factory=dict)
+
+
 class Project:
     """The files under analysis and what is known of them; each is read, indexed and parsed at most once.
 
     `texts` are contents that stand in for what is on disk (standard input, files with fixes applied).
-    `refuse` says why bytes must not be parsed.
+    `refuse` says why bytes must not be parsed. `indexes` are known from earlier, by content. `notes` may be changed for
+    new ones, to tell what is asked from then on.
     """
 
     def __init__(
@@ -37,7 +49,9 @@ class Project:
         refuse: Callable[[bytes], str | None],
         known: Callable[[str], bool],
         texts: dict[Path, str] | None = None,
+        indexes: Mapping[Path, tuple[str, FileIndex]] | None = None,
     ) -> None:
+        self.notes = Notes()
         self.root = root
         self.roots = tuple(roots)
         self.errors: dict[Path, str] = {}
@@ -48,7 +62,8 @@ class Project:
         self._refused: dict[Path, str | None] = {}
         self._indexes: dict[Path, FileIndex | None] = {}
         self._sources: dict[Path, Source | None] = {}
-        self.lines_parsed = 0
+        self._contents: dict[Path, str] = {}
+        self._indexed = indexes or {}
         self._found: dict[tuple[Path, str, int], Path | None] = {}
         self._listed: dict[Path, frozenset[str]] = {}
 
@@ -67,6 +82,20 @@ class Project:
                 self._bytes[path] = None
         return self._bytes[path]
 
+    def content(self, path: Path) -> str:
+        """A name for the content of a file; empty where it cannot be read."""
+        if path not in self._contents:
+            data = self.read(path)
+            self._contents[path] = hashlib.sha256(data).hexdigest() if data is not None else ""
+        return self._contents[path]
+
+    def text(self, path: Path) -> str:
+        """The text of a file that may be parsed; empty for others."""
+        try:
+            return self._text(path)
+        except Unreadable:
+            return ""
+
     def _text(self, path: Path) -> str:
         data = self.read(path)
         if data is None:
@@ -80,22 +109,36 @@ class Project:
 
     def index(self, path: Path) -> FileIndex | None:
         """The file's index; None, and an error on record, where it cannot be parsed."""
+        self.notes.files.add(path)
         if path not in self._indexes:
             try:
-                self._indexes[path] = index_file(path, self._text(path))
+                content, known = self._indexed.get(path, ("", None))
+                if known is None or content != self.content(path):
+                    known = index_file(path, self._text(path))
+                self._indexes[path] = known
             except Unreadable as error:
                 self.errors[path] = str(error)
                 self._indexes[path] = None
         return self._indexes[path]
 
+    def indexes_by_content(self) -> dict[Path, tuple[str, FileIndex]]:
+        """The indexes that were made or taken over, each with the content that it is of."""
+        return {path: (self.content(path), index) for path, index in self._indexes.items() if index is not None}
+
     def source(self, path: Path) -> Source | None:
         """The file with its LibCST tree; None, and an error on record, where it cannot be parsed."""
+        source = self._source(path)
+        self.notes.files.add(path)
+        if source is not None and path not in self.notes.parsed:
+            self.notes.parsed[path] = source.text.count("\n")
+        return source
+
+    def _source(self, path: Path) -> Source | None:
         if path not in self._sources:
             try:
                 source = Source(path, self._text(path))
                 source.tree  # noqa: B018  parse now, so that an error is known here
                 self._sources[path] = source
-                self.lines_parsed += source.text.count("\n")
             except Unreadable as error:
                 self.errors[path] = str(error)
                 self._sources[path] = None
@@ -148,10 +191,14 @@ class Project:
         """The file (or, for a namespace package, the folder) that `module` means in `importer`; None outside."""
         key = (importer.parent, module, level)
         if key not in self._found:
-            self._found[key] = self._find(importer, module, level)
-        return self._found[key]
+            self._found[key] = self._find(importer, module, level, None)
+        found = self._found[key]
+        if found == importer and not level:
+            found = self._find(importer, module, level, importer)
+        self.notes.found[(importer, module, level)] = found
+        return found
 
-    def _find(self, importer: Path, module: str, level: int) -> Path | None:
+    def _find(self, importer: Path, module: str, level: int, but: Path | None) -> Path | None:
         parts = [part for part in module.split(".") if part]
         if level:
             folder = importer.parent
@@ -160,7 +207,7 @@ class Project:
             return self._below(folder, parts)
         for start in self._starts(importer):
             found = self._below(start, parts)
-            if found is not None and found != importer:
+            if found is not None and found != but:
                 return found
         return None
 
@@ -193,11 +240,17 @@ class Project:
         return self._submodule(path, name)
 
     def _submodule(self, path: Path, name: str) -> Definition | None:
+        inner = self.submodule(path, name)
+        return Definition("file", name, inner) if inner is not None else None
+
+    def submodule(self, path: Path, name: str) -> Path | None:
+        """The file or folder of this name in the package or folder at `path`."""
         folder = path.parent if path.name == "__init__.py" else path
         if path.suffix == ".py" and path.name != "__init__.py":
             return None
         inner = self._below(folder, [name])
-        return Definition("file", name, inner) if inner is not None else None
+        self.notes.submodules[(path, name)] = inner
+        return inner
 
     def target(self, importer: Path, target: Import, hops: int = 12) -> Definition | None:
         """What one import binds."""
