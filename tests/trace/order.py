@@ -167,7 +167,7 @@ def match_binds_its_capture(kind):
 
 def with_block(model: nn.Module, path):
     with open(path) as file, torch.device("meta"):
-        fully_shard(model)  # event: Shard(module=model, contexts=(open(...), torch.device))
+        fully_shard(model)  # event: Shard(module=model, contexts=(open(...), torch.device(meta)))
     file.close()
 
 
