@@ -125,9 +125,10 @@ class Conditions(Calls):
     def opaque(self, key: tuple[Any, ...], kind: str = "other", *values: Value) -> Condition:
         """A test of which only its identity, and what it speaks of, is known."""
         depth, about = len(self.stack), origins(*values)
+        words = (*(value.name for value in values if value.name), *(part for part in key[1:] if isinstance(part, str)))
         return Condition(
-            true=(Literal(key, True, kind, depth, about=about),),
-            false=(Literal(key, False, kind, depth, about=about),),
+            true=(Literal(key, True, kind, depth, about=about, words=words),),
+            false=(Literal(key, False, kind, depth, about=about, words=words),),
         )
 
     def truth(self, value: Value, node: cst.BaseExpression) -> Condition | bool:

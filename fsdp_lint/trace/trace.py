@@ -442,3 +442,17 @@ def happens_inside(event: Event, outer: Event) -> bool:
             return True
         todo.extend(node.children)
     return False
+
+
+def functions_around(event: Event) -> tuple[str, ...]:
+    """The names by which the functions around the event were called, outermost first."""
+    import libcst as cst
+
+    found: list[str] = []
+    for site in event.stack:
+        match site.node:
+            case cst.Call(func=cst.Name(value=name)) | cst.Call(func=cst.Attribute(attr=cst.Name(value=name))):
+                found.append(name)
+            case cst.FunctionDef(name=cst.Name(value=name)):
+                found.append(name)
+    return tuple(found)

@@ -26,7 +26,8 @@ class Literal:
 
     `kind` is "rank" (which rank runs here), "local-rank", "single" (the run is not distributed), "type" (what `subject`
     is an instance of, `classes` names them), "handler" (an except clause) or "other". `depth` is the number of calls
-    around the branch; `about` are the numbers of the values that the test speaks of.
+    around the branch; `about` are the numbers of the values that the test speaks of, `words` are their names and the
+    texts that they are compared with.
     """
 
     key: tuple[Any, ...]
@@ -36,6 +37,7 @@ class Literal:
     subject: Value | None = field(default=None, compare=False)
     classes: tuple[str, ...] = field(default=(), compare=False)
     about: frozenset[int] = field(default=frozenset(), compare=False)
+    words: tuple[str, ...] = field(default=(), compare=False)
 
 
 Guards = tuple[Literal, ...]

@@ -20,6 +20,7 @@ from fsdp_lint.trace.events import (
 from fsdp_lint.trace.models import (
     checkpoint,
     collectives,
+    data,
     environment,
     frameworks,
     fsdp,
@@ -67,6 +68,7 @@ FUNCTIONS: dict[str, Handler] = {
     **modules.FUNCTIONS,
     **environment.FUNCTIONS,
     **checkpoint.FUNCTIONS,
+    **data.FUNCTIONS,
     **init.FUNCTIONS,
     **collectives.FUNCTIONS,
     **tensors.FUNCTIONS,

@@ -1,0 +1,82 @@
+"""A sharded model is trained on a process group that knows gloo only.
+
+This rule is off by default: gloo is right for tests, examples and machines without a GPU, and a linter cannot see on
+which machine a program runs. Turn it on with `--extend-select FSDP610`.
+
+## What it finds
+
+`init_process_group("gloo")` in a program that shards a model and trains it, where no backend for GPUs is named in any
+branch of the file. Tests and folders of examples are not reported.
+
+## Why it is wrong
+
+What gloo can do depends on torch (measured on the CPU with two ranks). FSDP1 trains rightly on 2.5 to 2.13. FSDP2 does
+not run up to 2.6; on **2.7 and 2.8 it sums gradients instead of averaging them, without an error**, so that every
+gradient is R times too large; from 2.9 on it is right. The message says which of these the project's range of torch
+admits. On any torch gloo moves GPU tensors through the host's memory, far slower than NCCL.
+
+## How to mend it
+
+Name a backend for each device: `init_process_group("cpu:gloo,cuda:nccl")`, or require torch 2.9 for training on the
+CPU.
+
+## When to leave it
+
+In tests, in examples, and where there is no GPU and torch is 2.9 or newer.
+
+## References
+
+- https://github.com/pytorch/pytorch/issues/162338
+- https://docs.pytorch.org/docs/stable/distributed.html (backends)
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from fsdp_lint.rule import Finding, Rule, Severity
+from fsdp_lint.trace.events import Backward, InitProcessGroup, Shard, Step
+from fsdp_lint.trace.trace import Trace, called
+from fsdp_lint.trace.values import Const, exclusive
+from fsdp_lint.trace.versions import newest_is_below, oldest_is_below
+
+GPU = re.compile(r"nccl|xccl|hccl|rccl|cncl", re.IGNORECASE)
+EXAMPLES = frozenset({"examples", "example", "tests", "test", "testing", "benchmarks"})
+
+
+def check(trace: Trace) -> Iterator[Finding]:
+    """One finding for each process group that is only gloo and under which a sharded model is trained."""
+    for start in trace.every(InitProcessGroup):
+        if not isinstance(start.backend, Const) or start.backend.value != "gloo" or not start.kwargs_known:
+            continue
+        if GPU.search(start.site.source.text) or trace.in_test(start) or _is_example(trace, start):
+            continue
+        shard = next((s for s in trace.every(Shard) if not exclusive(s.guards, start.guards)), None)
+        step = next((e for e in trace.events if isinstance(e, Step | Backward) and e.order > start.order), None)
+        if shard is None or step is None:
+            continue
+        what, severity = _by_version(trace, shard)
+        yield Finding(
+            at=start,
+            message=f"`{called(shard.module)}` is trained on a process group that knows gloo only: {what}",
+            because=[(shard, f"`{called(shard.module)}` is sharded here"), (step, "it is trained here")],
+            severity=severity,
+        )
+
+
+def _is_example(trace: Trace, start: InitProcessGroup) -> bool:
+    path = start.site.source.path
+    return trace.root in path.parents and bool(EXAMPLES & set(path.relative_to(trace.root).parts[:-1]))
+
+
+def _by_version(trace: Trace, shard: Shard) -> tuple[str, Severity | None]:
+    """What gloo does with the torch releases that the project admits, and how bad that is."""
+    if shard.generation == 2 and newest_is_below(trace.torch, "2.7"):
+        return "fully_shard does not run on it before torch 2.7", Severity.ERROR
+    if shard.generation == 2 and oldest_is_below(trace.torch, "2.9"):
+        return "with torch 2.7 and 2.8, which the project allows, gradients are summed instead of averaged", None
+    return "that is right on the project's torch, and slow where there are GPUs", Severity.INFO
+
+
+RULE = Rule(check, code="FSDP610", severity=Severity.WARNING, since="0.1.0", on_by_default=False)

@@ -1,0 +1,90 @@
+"""Hybrid sharding is meant, and `fully_shard` gets a mesh of one dimension or none.
+
+## What it finds
+
+A branch, a flag, a strategy or a function whose name says hybrid sharding (`hsdp`, `hybrid_shard`), in which
+`fully_shard` is called without `mesh=`, or with a mesh that has one dimension.
+
+## Why it is wrong
+
+`fully_shard` has no strategy argument: **the mesh decides**. Without one, or with one dimension, the model is sharded
+over all ranks; there are no replicas, and each all-gather crosses the links between nodes that hybrid sharding is there
+to avoid. The run is right and slow, and nothing says so.
+
+## How to mend it
+
+Make a mesh of two dimensions, the replicating one first, and pass it to every call:
+`init_device_mesh("cuda", (replicas, shards), mesh_dim_names=("replicate", "shard"))`.
+
+## When to leave it
+
+Where the name means something else. The rule is silent where the mesh comes from code that it cannot see, and where the
+model is replicated in another way (`replicate`, DistributedDataParallel).
+
+## References
+
+- https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html (mesh)
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from fsdp_lint.rule import Finding, Rule, Severity
+from fsdp_lint.trace.events import Shard
+from fsdp_lint.trace.filling import is_hybrid, mesh_of
+from fsdp_lint.trace.trace import Trace, called, functions_around, touches
+from fsdp_lint.trace.values import exclusive
+
+HYBRID = re.compile(r"hsdp|hybrid_?-?shard|shard\w*_hybrid|hybrid_?fsdp|fsdp_?hybrid", re.IGNORECASE)
+BARE = re.compile(r"^hybrid$", re.IGNORECASE)
+ABOUT = re.compile(r"shard|fsdp|strategy|parallel|^mode$", re.IGNORECASE)
+
+
+def check(trace: Trace) -> Iterator[Finding]:
+    """One finding for each model that a branch for hybrid sharding shards fully."""
+    for shard in trace.every(Shard):
+        meant = _meant(shard)
+        mesh = mesh_of(shard)
+        one_way = mesh is not None and mesh.dimensions() == 1 and mesh.of is None
+        if shard.generation != 2 or not meant or is_hybrid(shard) is not False or not (mesh is None or one_way):
+            continue
+        if any(_in_two_ways(other, shard) for other in trace.every(Shard)) or trace.replicated(shard.module, shard):
+            continue
+        if any(_outer(other, shard) for other in trace.every(Shard)):
+            continue
+        yield Finding(
+            at=shard,
+            message=f"`{meant}` asks for hybrid sharding, and `{called(shard.module)}` is sharded over all ranks: "
+            + ("its mesh has one dimension" if one_way else "no mesh is given"),
+        )
+
+
+def _meant(shard: Shard) -> str:
+    """The user's word that says hybrid sharding; empty where there is none."""
+    for literal in shard.guards:
+        if not literal.holds:
+            continue
+        for word in literal.words:
+            if HYBRID.search(word) or (BARE.match(word) and any(ABOUT.search(other) for other in literal.words)):
+                return word
+    return next((name for name in functions_around(shard) if HYBRID.search(name)), "")
+
+
+def _in_two_ways(other: Shard, shard: Shard) -> bool:
+    """True for a call on the same path that does get a mesh of two dimensions, or one that is not known."""
+    return is_hybrid(other) is not False and not exclusive(other.guards, shard.guards)
+
+
+def _outer(other: Shard, shard: Shard) -> bool:
+    """True for a later call on what the module is part of: that one is reported."""
+    return (
+        other.order > shard.order
+        and touches(other.module, shard.module)
+        and any(one is other.module for one in shard.module.line())
+        and not exclusive(other.guards, shard.guards)
+    )
+
+
+RULE = Rule(check, code="FSDP611", severity=Severity.WARNING, since="0.1.0")
