@@ -31,8 +31,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fsdp_lint.fix.edits import Fix, Replace
-from fsdp_lint.fix.imports import module_of
+from fsdp_lint.fix.edits import Fix, RenameModule
 from fsdp_lint.rule import Applicability, Finding, Rule, Severity
 from fsdp_lint.trace.events import ImportNames
 from fsdp_lint.trace.models.moved import new_home
@@ -55,12 +54,9 @@ def check(trace: Trace) -> Iterator[Finding]:
         )
 
 
-def _fix(event: ImportNames, home: str, trace: Trace) -> Fix | None:
-    place = module_of(event.site)
-    if place is None:
-        return None
+def _fix(event: ImportNames, home: str, trace: Trace) -> Fix:
     kind = Applicability.UNSAFE if oldest_is_below(trace.torch, SINCE) else Applicability.SAFE
-    return Fix(f"Import from {home}", (Replace(place, home),), kind)
+    return Fix(f"Import from {home}", (RenameModule(event.site, home),), kind)
 
 
 RULE = Rule(

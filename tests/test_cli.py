@@ -313,7 +313,7 @@ def test_what_a_kill_cut_off_is_reported_and_finished(lint: Lint, here: Path, ba
     for name in ("a.py", "b.py"):
         (here / name).write_text(bad)
     journal = here / ".fsdp-lint-unfinished.json"
-    entries = [{"path": name, "before": bad, "after": good} for name in ("a.py", "b.py")]
+    entries = [{"path": name, "temporary": f".{name}.1.tmp", "before": bad, "after": good} for name in ("a.py", "b.py")]
     journal.write_text(json.dumps(entries))
     (here / "a.py").write_text(good)
     said = lint(*ORDER)

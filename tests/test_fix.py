@@ -37,6 +37,7 @@ from fsdp_lint.fix.edits import (
     InsertBefore,
     MoveAfter,
     RemoveStatement,
+    RenameModule,
     Replace,
     Rewrite,
     Wrap,
@@ -648,6 +649,32 @@ def test_ensure_import(name: str) -> None:
     assert edited(text, lambda s: (EnsureImport(s, *SHARD),)) == expected
 
 
+RENAMES = {
+    "alone": ("from a._b import c  # c\n", "from m import c  # c\n"),
+    "still in order": ("from a._b import c\nfrom z import y\n", "from m import c\nfrom z import y\n"),
+    "moves": (
+        "import os\nfrom a._b import (\n    c,\n)  # c\nfrom b import d\nfrom z import y\n",
+        "import os\nfrom b import d\nfrom m import (\n    c,\n)  # c\nfrom z import y\n",
+    ),
+    "moves to the end": ("from a._b import c\r\nfrom b import d", "from b import d\r\nfrom m import c"),
+    "was in no order": ("from z import y\nfrom a._b import c\n", "from z import y\nfrom m import c\n"),
+    "in a function": ("def f():\n    from a._b import c\n    from b import d\n",
+                      "def f():\n    from m import c\n    from b import d\n"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RENAMES)
+def test_rename_module(name: str) -> None:
+    text, expected = RENAMES[name]
+
+    def edits(source: Source) -> tuple[Edit, ...]:
+        found = [node for node in nodes(source.tree) if isinstance(node, cst.ImportFrom)]
+        old = next(node for node in found if "a._b" in source.tree.code_for_node(node))
+        return (RenameModule(Site(source, old), "m"),)
+
+    assert edited(text, edits) == expected
+
+
 def test_names_of_one_module_share_a_statement() -> None:
     def edits(source: Source) -> tuple[Edit, ...]:
         return tuple(EnsureImport(source, SHARD[0], name) for name in ("register", "FSDPModule", "fully_shard"))
@@ -779,6 +806,16 @@ def test_settle_undoes_what_breaks_and_keeps_the_rest() -> None:
         f"{PATH}:5:1: no-worse: the fix was undone: it brought T1 in {PATH}: calls dire",
     ]
     assert [finding.name for finding in result.report.findings] == ["no-broken", "no-still", "no-worse"]
+
+
+def test_settle_mends_what_a_fix_lays_bare_along_with_it() -> None:
+    """A finding that only shows once another is mended is no fault of that fix, if it can be mended too."""
+    text, result = settled("bad(1)\nworse(2)\n", {"bad": "hidden", "hidden": "good", "worse": "dire", "dire": ""})
+    assert text == "good(1)\nworse(2)\n"
+    assert [finding.name for finding in result.applied] == ["no-bad", "no-hidden"]
+    assert result.errors == (f"{PATH}:2:1: no-worse: the fix was undone: it brought T1 in {PATH}: calls dire",)
+    endless = {f"f{number}": f"f{number + 1}" for number in range(9)} | {"f9": ""}
+    assert settled("f0(1)\n", endless)[0] == "f0(1)\n"
 
 
 def test_settle_counts_findings_not_lines() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -102,11 +103,11 @@ def settle(
         if read is not None:
             others = {Path(edit.place.path) for fix in tried for edit in fix.edits} - texts.keys()
             texts = {**texts, **{path: read(path) for path in others}}
-        after = _attempt(texts, report, tried, owned, analyse)
+        after = _Attempt(analyse, unsafe).make(texts, report, tried, owned)
         if not isinstance(after, str):
             fixed += len(report.findings) - len(after[1].findings)
-            texts, report = after
-            applied += [owners[fix][0] for fix in tried]
+            texts, report, more = after
+            applied += [*(owners[fix][0] for fix in tried), *more]
             # Each success leaves fewer findings, so parts of a round need not count as rounds.
             rounds -= 1 if batch is None else 0
             batch = None
@@ -144,14 +145,52 @@ def _lasting(finding: LocatedFinding, texts: Mapping[Path, str]) -> object:
     return *_kind(finding), finding.place.column, line
 
 
-def _attempt(
-    texts: Mapping[Path, str],
-    report: Report,
-    fixes: Sequence[LocatedFix],
-    owned: Sequence[LocatedFinding],
-    analyse: Callable[[Mapping[Path, str]], Report],
-) -> tuple[Mapping[Path, str], Report] | str:
-    """The texts after some fixes and what is found in them, or why the fixes must not stay."""
+# What a fix lays bare may be mended along with it, and what that lays bare, and no more.
+_FOLLOWED = 2
+
+
+@dataclass(frozen=True)
+class _Attempt:
+    """One try of some fixes. What they lay bare is mended in the same try, where there are fixes for all of it."""
+
+    analyse: Callable[[Mapping[Path, str]], Report]
+    unsafe: bool
+    followed: int = _FOLLOWED
+
+    def make(
+        self,
+        texts: Mapping[Path, str],
+        report: Report,
+        fixes: Sequence[LocatedFix],
+        owned: Sequence[LocatedFinding],
+    ) -> tuple[Mapping[Path, str], Report, list[LocatedFinding]] | str:
+        """The texts after the fixes, what is found in them, and what else was mended; or why they must not stay."""
+        fresh = _edited(texts, fixes)
+        if isinstance(fresh, str):
+            return fresh
+        after = self.analyse(fresh)
+        broken = Counter(after.errors) - Counter(report.errors)
+        if broken:
+            return min(broken)
+        expected = Counter(map(_kind, report.findings))
+        expected.subtract(map(_kind, owned))
+        extra = Counter(map(_kind, after.findings)) - expected
+        if not extra:
+            return fresh, after, []
+        if any(_kind(finding) in extra for finding in owned):
+            return "the finding is still there"
+        brought = [finding for finding in after.findings if _kind(finding) in extra]
+        others = choose([finding.fix for finding in brought if finding.fix is not None], self.unsafe)
+        if self.followed and all(finding.fix in others for finding in brought):
+            further = dataclasses.replace(self, followed=self.followed - 1).make(fresh, after, others, brought)
+            if not isinstance(further, str):
+                return further[0], further[1], [*brought, *further[2]]
+        code, path, message = min(extra)
+        return f"it brought {code} in {path}: {message}"
+
+
+def _edited(texts: Mapping[Path, str], fixes: Sequence[LocatedFix]) -> dict[Path, str] | str:
+    """The texts after the fixes, each of which can be parsed, or why not."""
     edits: dict[Path, list[TextEdit]] = defaultdict(list)
     for fix in fixes:
         for edit in fix.edits:
@@ -165,17 +204,7 @@ def _attempt(
             Source(path, fresh[path]).tree  # noqa: B018
         except (ValueError, Unreadable) as error:
             return f"{path} {error}"
-    after = analyse(fresh)
-    broken = Counter(after.errors) - Counter(report.errors)
-    if broken:
-        return min(broken)
-    expected = Counter(map(_kind, report.findings))
-    expected.subtract(map(_kind, owned))
-    extra = Counter(map(_kind, after.findings)) - expected
-    mended = {_kind(finding) for finding in owned}
-    for kind in sorted(extra):
-        return "the finding is still there" if kind in mended else f"it brought {kind[0]} in {kind[1]}: {kind[2]}"
-    return fresh, after
+    return fresh
 
 
 def preview(fix: LocatedFix, texts: Mapping[Path, str]) -> dict[Path, tuple[str, str]]:

@@ -119,6 +119,14 @@ class EnsureImport:
     name: str
 
 
+@dataclass(frozen=True)
+class RenameModule:
+    """A `from module import names` statement names another module, and moves to where isort has it among its like."""
+
+    statement: Site
+    module: str
+
+
 Edit: TypeAlias = (
     Replace
     | Wrap
@@ -130,6 +138,7 @@ Edit: TypeAlias = (
     | Rewrite
     | Guard
     | EnsureImport
+    | RenameModule
 )
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from fsdp_lint.findings import Place, TextEdit
-from fsdp_lint.fix.edits import EnsureImport
+from fsdp_lint.fix.edits import EnsureImport, RenameModule
 from fsdp_lint.fix.lines import Lines, Refused
 from fsdp_lint.source.file import Site, Source
 
@@ -216,6 +216,42 @@ def _first_import(source: Source, runs: Sequence[Sequence[cst.CSTNode]], text: s
         row += 1
     gap = [] if lines.is_blank(row) or not len(lines) else [lines.newline]
     return lines.insert(row, [lines.newline, *written, *gap] if row > 1 else [*written, *gap])
+
+
+def renamed(edit: RenameModule, lines: Lines) -> Iterator[TextEdit]:
+    """The edits that give a `from` import another module. Raises Refused for any other statement.
+
+    It moves only within its run of imports, and only where they stood in order before.
+    """
+    import libcst as cst
+
+    source, node = edit.statement.source, edit.statement.node
+    if not isinstance(node, cst.ImportFrom) or node.module is None or node.relative:
+        raise Refused
+    name = source.span(node.module)
+    place = Place(str(source.path), name.row, name.column, name.end_row, name.end_column)
+    run = next((run for run in _runs(source) if any(_small(line) is node for line in run)), [])
+    line = next((line for line in run if _small(line) is node), None)
+    others = [one for one in run if one is not line and _module(one)]
+    if line is None:
+        yield TextEdit(place, edit.module)
+        return
+    span = source.span(line)
+    rows = lines.rows[span.row - 1 : span.end_row]
+    rows[0] = rows[0][: name.column - 1] + edit.module + rows[0][name.end_column - 1 :]
+    rows[-1] = rows[-1].rstrip("\r\n") + lines.newline
+    if not others or not _in_order(run) or _in_order(run, {id(line): edit.module}):
+        # Whole rows, so that another fix that adds an import beside it waits until this one stands.
+        yield lines.swap(span.row, span.end_row, rows)
+        return
+    yield lines.cut(span.row, span.end_row)
+    yield lines.insert(_row_in(source, others, edit.module), rows)
+
+
+def _in_order(run: Sequence[cst.CSTNode], other: Mapping[int, str] | None = None) -> bool:
+    """Whether the `from` imports of a run are sorted; `other` are modules that stand in for those written."""
+    names = [((other or {}).get(id(node)) or module).lower() for node in run if (module := _module(node))]
+    return names == sorted(names)
 
 
 def module_of(site: Site) -> Site | None:

@@ -24,11 +24,12 @@ from fsdp_lint.fix.edits import (
     InsertBefore,
     MoveAfter,
     RemoveStatement,
+    RenameModule,
     Replace,
     Rewrite,
     Wrap,
 )
-from fsdp_lint.fix.imports import import_edits
+from fsdp_lint.fix.imports import import_edits, renamed
 from fsdp_lint.fix.lines import Lines, Refused
 from fsdp_lint.fix.moves import can_move_after as can_move_after
 from fsdp_lint.fix.moves import movable_around as movable_around
@@ -90,6 +91,8 @@ def _text_edits(edit: Edit) -> Iterator[TextEdit]:
             yield _rewrite(site, text)
         case Guard(site, test):
             yield from _guard(site, test)
+        case RenameModule(statement):
+            yield from renamed(edit, _lines(statement.source))
         case EnsureImport():
             pass  # all imports of a fix are brought in together
 

@@ -86,6 +86,7 @@ def resume(inside: Path) -> list[str]:
     try:
         entries = json.loads(journal.read_text(encoding="utf-8"))
         changed = {inside / each["path"]: (str(each["before"]), str(each["after"])) for each in entries}
+        temporary = [inside / each["temporary"] for each in entries if each["temporary"].endswith(".tmp")]
     except FileNotFoundError:
         return []
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -97,8 +98,9 @@ def resume(inside: Path) -> list[str]:
                 write(path, after, inside, before)
         except (OSError, Unreadable, NotWritten) as error:
             errors.append(f"{path}: a fix was cut off and could not be finished: {error}")
-    with suppress(OSError):
-        os.unlink(journal)
+    for path in (*temporary, journal):
+        with suppress(OSError):
+            os.unlink(path)
     return errors
 
 
@@ -212,7 +214,15 @@ def _discard(staged: Iterable[_Staged]) -> None:
 
 def _write_journal(inside: Path, staged: Sequence[_Staged]) -> None:
     """Raises NotWritten; then nothing of it is left."""
-    entries = [{"path": os.path.relpath(one.path, inside), "before": one.before, "after": one.after} for one in staged]
+    entries = [
+        {
+            "path": os.path.relpath(one.path, inside),
+            "temporary": os.path.relpath(one.temporary, inside),
+            "before": one.before,
+            "after": one.after,
+        }
+        for one in staged
+    ]
     try:
         handle, name = tempfile.mkstemp(prefix=JOURNAL, suffix=".tmp", dir=inside)
         try:
