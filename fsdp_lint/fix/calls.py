@@ -231,14 +231,21 @@ def asked(site: Site, methods: tuple[str, ...]) -> str | None:
         node = todo.pop(0)
         match node:
             case cst.Call(func=cst.Attribute(value=owner, attr=cst.Name(value=method))) if method in methods:
-                return cst.Module([]).code_for_node(owner) if _is_path(owner) else None
+                return cst.Module([]).code_for_node(owner) if path_of(owner) is not None else None
         todo.extend(node.children)
     return None
 
 
-def _is_path(node: cst.BaseExpression) -> bool:
+def iterated(site: Site) -> str | None:
+    """The plain path that a list was made of, as text: `model.layers` for itself, `list(...)` and `[*...]` of it."""
     import libcst as cst
 
-    while isinstance(node, cst.Attribute):
-        node = node.value
-    return isinstance(node, cst.Name)
+    match site.node:
+        case cst.List(elements=[cst.StarredElement(value=inner)]):
+            node: cst.BaseExpression = inner
+        case cst.BaseExpression() as node:
+            pass
+        case _:
+            return None
+    inside = _iterated(node, slices=False)
+    return cst.Module([]).code_for_node(inside) if path_of(inside) is not None else None

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from fsdp_lint.fix.blocks import between, common_block, parents, stands_alone, statement_of
+from fsdp_lint.fix.arguments import argument
+from fsdp_lint.fix.blocks import between, common_block, is_statement, parents, stands_alone, statement_of
 from fsdp_lint.fix.names import Names, beginnings, names_of, path_of
 from fsdp_lint.source.file import Site, Source
 
@@ -61,6 +62,29 @@ def movable_around(site: Site, anchor: Site) -> Site:
 
     pair = common_block(site, anchor)
     return pair[0] if pair is not None and isinstance(pair[0].node, cst.If | cst.For) else site
+
+
+def can_move_call_after(call: Site, anchor: Site) -> bool:
+    """Whether a bare call `f(x, ...)` can go behind the anchor's statement: `MoveAfter((call,), anchor)` moves it.
+
+    What stands between, and the anchor, may call `f` too; nothing else there may touch `x`.
+    """
+    pair = common_block(call, anchor) if is_statement(call) else None
+    first = argument(call, "module", 0)
+    if pair is None or first is None or pair[0] != statement_of(call) or not stands_alone(call):
+        return False
+    home, target = pair
+    if target.source.span(target.node).row < home.source.span(home.node).row:
+        return False
+    names = names_of(home.node)
+    for other in (*between(home, target), target):
+        theirs = names_of(other.node)
+        touched = any(path in theirs.read for path in names_of(first.node).read)
+        if _leaves_block(other) or _disturbs(theirs, names, allow_mended=False) or _meets_unseen(other, theirs, names):
+            return False
+        if touched and not theirs.calls & names.calls:
+            return False
+    return True
 
 
 def _count_effect(home: Site, names: Names) -> None:

@@ -349,6 +349,30 @@ def _in_container(module: Module) -> bool:
     return isinstance(owner, Module) and owner.library is not None and last_name(owner.library) in CONTAINERS
 
 
+def nested_classes(shard: Shard) -> tuple[str, str] | None:
+    """The names of two classes that a loop over `modules()` shards, the first holding the second; None for others.
+
+    Such a loop meets a module before its parts.
+    """
+    module = shard.module
+    if not isinstance(module, Module) or module.each != "modules" or module.backwards or module.owner is None:
+        return None
+    tests = [test for test in shard.guards if test.subject is module and test.holds]
+    wanted = {last_name(name) for test in tests for name in test.classes}
+    return _nested(module.owner, wanted, "") if wanted else None
+
+
+def _nested(value: Value, wanted: set[str], around: str) -> tuple[str, str] | None:
+    if not isinstance(value, Module):
+        return None
+    name = value.cls.name if value.cls is not None else last_name(value.library or "")
+    if around and name in wanted and name != around:
+        return around, name
+    inner = [*value.children.values(), *([value.wraps] if value.wraps is not None else [])]
+    found = (_nested(child, wanted, name if name in wanted else around) for child in inner)
+    return next((each for each in found if each is not None), None)
+
+
 def has_each(trace: Trace, model: Value) -> bool:
     """True when every module of the model is sharded by `apply`."""
     return any(touches(each.module, model) for each in trace.every(ShardEach))

@@ -185,11 +185,13 @@ class State:
             self.memo[at] = made
         return self.memo[at]
 
-    def element(self, module: Value, each: str) -> Module:
+    def element(self, module: Value, each: str, backwards: bool = False) -> Module:
         """One unknown module out of those that `module` yields: "modules", "children" or "items"."""
-        at = ("element", module.number, each)
+        at = ("element", module.number, each, backwards)
         if at not in self.memo:
-            self.memo[at] = Module(name=f"{module.name}[...]", owner=module, key="[]", count=None, each=each)
+            made = Module(name=f"{module.name}[...]", owner=module, key="[]", count=None, each=each)
+            made.backwards = backwards
+            self.memo[at] = made
         found = self.memo[at]
         assert isinstance(found, Module)
         return found

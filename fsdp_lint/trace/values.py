@@ -268,9 +268,9 @@ class Module(Value):
 
     `children` by attribute name, in order. `count` says how many alike this one stands for (a block in a ModuleList
     built by a comprehension); None when that is not known. `wraps` is the module inside an FSDP1 or DDP wrapper.
-    `each` says what an unknown one of many was drawn from: "modules", "children" or "items". `holders` are modules
-    that hold it besides its owner. `buffers` are the names of those registered. `born` is the number of events that
-    came before it was made, `within` are the with-blocks around that place.
+    `each` says what an unknown one of many was drawn from: "modules", "children" or "items"; `backwards`: in reverse.
+    `holders` are modules that hold it besides its owner. `buffers` are the names of those registered. `born` is the
+    number of events that came before it was made, `within` are the with-blocks around that place.
     """
 
     cls: Class | None = None
@@ -282,6 +282,7 @@ class Module(Value):
     count: int | None = 1
     wraps: Value | None = None
     each: str = ""
+    backwards: bool = False
     built: bool = False
     holders: list[Value] = field(default_factory=list)
     buffers: set[str] = field(default_factory=set)

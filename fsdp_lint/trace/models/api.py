@@ -84,7 +84,7 @@ class Machine(Protocol):
     def child(self, value: Value, key: str) -> Value:
         """What an unknown value has under `key`; the same each time."""
 
-    def element(self, value: Value, each: str) -> Module:
+    def element(self, value: Value, each: str, backwards: bool = False) -> Module:
         """One unknown module out of those that `value` yields."""
 
     def assign_attribute(self, owner: Value, name: str, value: Value, site: Site) -> None:

@@ -55,7 +55,18 @@ def reversed_(run: Machine, call: Call) -> Value:
     made = listed(run, call)
     if isinstance(made, Sequence):
         made.items.reverse()
+        made.items = [_last_first(run, item) for item in made.items]
     return made
+
+
+def _last_first(run: Machine, item: Value) -> Value:
+    """One of many modules, drawn so that parts come before what holds them."""
+    match item:
+        case Module(each="modules", owner=Value() as owner):
+            return run.element(owner, "modules", backwards=True)
+        case Sequence(items=[name, Module(each="modules", owner=Value() as owner)]):
+            return Sequence(items=[name, run.element(owner, "modules", backwards=True)])
+    return item
 
 
 def dict_(run: Machine, call: Call) -> Value:

@@ -1,0 +1,78 @@
+"""A list or dict of modules is sharded, which has no forward.
+
+## What it finds
+
+`fully_shard(model.layers)` or `FullyShardedDataParallel(model.layers)` where `layers` is an `nn.ModuleList` or an
+`nn.ModuleDict`.
+
+## Why it is wrong
+
+FSDP gathers the parameters of a unit around the unit's forward, and a list has none: nobody calls it. Measured on torch
+2.13.0: `fully_shard` raises "ValueError: fully_shard does not support containers that do not implement forward". FSDP1
+warns only, and its unit is never gathered by a forward of its own.
+
+## How to mend it
+
+Shard each element of the list: `for layer in model.layers: fully_shard(layer)`.
+
+## When to leave it
+
+`nn.Sequential` is called and may be a unit, and so may a subclass of `nn.ModuleList` that defines a forward. The rule
+is silent where it does not know what the module is. `model.apply(fully_shard)` is shard-every-leaf's business.
+
+## References
+
+- https://github.com/pytorch/pytorch/issues/113794
+- https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fsdp_lint.fix.arguments import argument, is_path, text_of
+from fsdp_lint.fix.blocks import is_statement
+from fsdp_lint.fix.calls import for_each
+from fsdp_lint.fix.edits import Fix, Rewrite
+from fsdp_lint.rule import Applicability, Finding, Rule, Severity
+from fsdp_lint.trace.events import Shard
+from fsdp_lint.trace.granularity import last_name
+from fsdp_lint.trace.trace import Trace, called
+from fsdp_lint.trace.values import Module
+
+WITHOUT_FORWARD = ("ModuleList", "ModuleDict")
+
+
+def check(trace: Trace) -> Iterator[Finding]:
+    """One finding for each container that is sharded."""
+    for shard in trace.every(Shard):
+        for module in shard.group or (shard.module,):
+            if not isinstance(module, Module) or module.library is None or not module.library.startswith("torch.nn."):
+                continue
+            kind = last_name(module.library)
+            if kind not in WITHOUT_FORWARD:
+                continue
+            yield Finding(
+                at=shard,
+                message=f"`{called(module)}` is an `nn.{kind}`: it has no forward around which FSDP could gather it",
+                fix=_fix(shard, kind),
+            )
+
+
+def _fix(shard: Shard, kind: str) -> Fix | None:
+    """A loop over the elements in place of the call."""
+    container = argument(shard.site, "module", 0)
+    if shard.generation == 1 or shard.group or container is None or not is_path(container):
+        return None
+    items = f"{text_of(container)}.values()" if kind == "ModuleDict" else text_of(container)
+    text = for_each(shard.site, [items]) if is_statement(shard.site) else None
+    return Fix("Shard each of its modules", (Rewrite(shard.site, text),)) if text is not None else None
+
+
+RULE = Rule(
+    check,
+    code="FSDP204",
+    severity=Severity.ERROR,
+    fixes=frozenset({Applicability.SAFE}),
+    since="0.1.0",
+)
