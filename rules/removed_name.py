@@ -27,8 +27,8 @@ Use the name that has taken its place.
 ## When to leave it
 
 Where an older torch is meant: imports under `try`, `if` or a version test are not reported, nor are projects whose
-torch setting ends before the name went. Names that have only moved to a public path, and are still found on the old one,
-belong to old-fsdp2-import. `FSDP.state_dict_type` and FSDP1's other deprecated functions belong to fsdp1-wrapper.
+torch setting ends before the name went. Names that have only moved to a public path, and are still found on the old
+one, belong to old-fsdp2-import. `FSDP.state_dict_type` and FSDP1's other deprecated functions belong to fsdp1-wrapper.
 
 ## References
 

@@ -43,6 +43,14 @@ def keywords(call: Site) -> tuple[str, ...]:
     return tuple(arg.keyword.value for arg in node.args if arg.keyword) if isinstance(node, cst.Call) else ()
 
 
+def positionals(call: Site) -> int:
+    """How many arguments a call gives without a keyword."""
+    import libcst as cst
+
+    node = call.node
+    return sum(arg.keyword is None for arg in node.args) if isinstance(node, cst.Call) else 0
+
+
 def function_of(call: Site) -> Site | None:
     """The expression that is called: `a.b` in `a.b(c)`."""
     import libcst as cst

@@ -120,7 +120,8 @@ class Conditions(Calls):
             return (replace(literals[0], holds=not literals[0].holds),)
         about = frozenset(n for g in literals for n in (*g.about, *([g.subject.number] if g.subject else ())))
         key = ("all", frozenset((g.key, g.holds) for g in literals))
-        return (Literal(key, False, depth=len(self.stack), about=about),)
+        kind = "turn" if any(g.kind == "turn" for g in literals) else "other"
+        return (Literal(key, False, kind, depth=len(self.stack), about=about),)
 
     def opaque(self, key: tuple[Any, ...], kind: str = "other", *values: Value) -> Condition:
         """A test of which only its identity, and what it speaks of, is known."""
@@ -297,7 +298,8 @@ class Conditions(Calls):
                 return self._equals(left, right)
             if isinstance(left, External) and isinstance(right, External):
                 return left.dotted == right.dotted
-            return self.opaque(("same", *sorted((left.number, right.number))), "other", left, right)
+            kind = "turn" if "%" in (left.key, right.key) else "other"
+            return self.opaque(("same", *sorted((left.number, right.number))), kind, left, right)
         if isinstance(op, cst.In) and isinstance(right, Sequence) and right.exact and 0 < len(right.items) <= 8:
             if not isinstance(left, Const) and all(isinstance(item, Const) for item in right.items):
                 each = [self._equals(left, item) for item in right.items if isinstance(item, Const)]
@@ -327,7 +329,8 @@ class Conditions(Calls):
             if isinstance(counted, Sequence) and counted.children_of is not None and not counted.exact:
                 module = counted.children_of
                 return _negated(self.opaque(("has children", module.number), "other", module))
-        return self.opaque(("equals", left.number, right.value), "other", left)
+        kind = "turn" if left.key == "%" else "other"
+        return self.opaque(("equals", left.number, right.value), kind, left)
 
     @staticmethod
     def _in_key(value: Value) -> Any:

@@ -181,6 +181,14 @@ class CheckClass(Event):
 
 
 @dataclass(eq=False, kw_only=True)
+class SetFlag(Event):
+    """An attribute is set on a module that only another wrapper reads: DDP's `require_backward_grad_sync`."""
+
+    value: Value
+    name: str
+
+
+@dataclass(eq=False, kw_only=True)
 class BuildScaler(Event):
     """A gradient scaler is made; `sharded` is FSDP1's. `enabled` is its argument, None where it is left out."""
 

@@ -389,7 +389,7 @@ class Expressions(Conditions):
             return Rank(name=left.name, scope="group", owner=left)
         if isinstance(op, cst.Multiply) and any(isinstance(side, WorldSize | Product) for side in (left, right)):
             return Product(inputs=(left, right))
-        result = Unknown(inputs=(left, right))
+        result = Unknown(inputs=(left, right), key="%" if isinstance(op, cst.Modulo) else "")
         if isinstance(op, cst.Divide):
             table.divide(self, left, right, result, self.site(node))
         return result

@@ -9,7 +9,7 @@ from typing import Any
 import libcst as cst
 
 from fsdp_lint.source.file import Site
-from fsdp_lint.trace.events import Attach, RepointOptimizer, SetEntry, Shard, Tie
+from fsdp_lint.trace.events import Attach, RepointOptimizer, SetEntry, SetFlag, Shard, Tie
 from fsdp_lint.trace.expressions import LONG, UNROLL, Expressions
 from fsdp_lint.trace.models import table
 from fsdp_lint.trace.models.api import Call
@@ -203,6 +203,8 @@ class Interpreter(Expressions):
             for option, _ in owner.options:
                 self.assign_attribute(option, name, value, site)
             return
+        if name in table.FLAGS and isinstance(owner, Module | Unknown):
+            self.emit(SetFlag, site, value=owner, name=name)
         if isinstance(owner, Optimizer) and name == "param_groups":
             self.emit(RepointOptimizer, site, optimizer=owner)
         self.attach(owner, name, value, site)

@@ -18,6 +18,7 @@ from fsdp_lint.trace.events import (
     Reshard,
     Shard,
     ShardEach,
+    Step,
     TakeState,
 )
 from fsdp_lint.trace.values import (
@@ -376,6 +377,24 @@ def certain_keywords(shard: Shard) -> dict[str, Value]:
 
 def _is_missing(value: Value) -> bool:
     return isinstance(value, External) and value.dotted == MISSING
+
+
+def steps_of(trace: Trace, module: Value) -> Iterator[Step]:
+    """The steps of optimizers that hold parameters of `module`, of its parts, or of what it is part of."""
+    for step in trace.every(Step):
+        if any(touches(of, module) for params in step.optimizer.holds for of in params.of):
+            yield step
+
+
+def stepped(trace: Trace, module: Value) -> Iterator[Event]:
+    """The steps of optimizers of `module`, also those that a gradient scaler makes."""
+    yield from steps_of(trace, module)
+    for event in trace.every(Handed):
+        if event.to.endswith(".step"):
+            for optimizer in event.values:
+                if isinstance(optimizer, Optimizer):
+                    if any(touches(of, module) for params in optimizer.holds for of in params.of):
+                        yield event
 
 
 def fsdp2_only(trace: Trace, module: Value, at: Event) -> Shard | None:

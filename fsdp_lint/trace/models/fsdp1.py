@@ -11,6 +11,8 @@ NAMES = (
     "torch.distributed.fsdp.fully_sharded_data_parallel.FullyShardedDataParallel",
 )
 REPLICAS = ("DistributedDataParallel",)
+# Attributes that DDP reads and no FSDP does.
+FLAGS = frozenset({"require_backward_grad_sync"})
 # Methods that a module has by FSDP1 and not by FSDP2 (dir() of both, torch 2.13.0).
 METHODS_OF_ITS_OWN = frozenset({"no_sync", "clip_grad_norm_", "check_is_root", "summon_full_params", "fsdp_modules"})
 # Static functions by how a module that FSDP1 did not wrap takes them (measured, torch 2.13.0).

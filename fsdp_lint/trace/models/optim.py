@@ -17,6 +17,33 @@ NOT_OPTIMIZERS = re.compile(
 )
 
 
+# torch.optim's own, by the names of their classes.
+TORCH = frozenset(
+    [
+        "ASGD",
+        "Adadelta",
+        "Adafactor",
+        "Adagrad",
+        "Adam",
+        "AdamW",
+        "Adamax",
+        "LBFGS",
+        "Muon",
+        "NAdam",
+        "RAdam",
+        "RMSprop",
+        "Rprop",
+        "SGD",
+        "SparseAdam",
+    ]
+)
+
+
+def is_torch_optimizer(cls: str) -> bool:
+    """True for the classes of torch.optim, which keep no master weights and round as the parameters' type does."""
+    return cls.rpartition(".")[2] in TORCH
+
+
 def build(run: Machine, name: str, call: Call) -> Value | None:
     """An optimizer from a call that gets parameters first; None when it gets none."""
     first = call.get(0, "params")

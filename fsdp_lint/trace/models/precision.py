@@ -39,6 +39,14 @@ def note_cast(run: Machine, call: Call, how: str) -> None:
             run.emit(Cast, call.site, value=call.self_value, dtype=dtype, how=how)
 
 
+def note_loaded(run: Machine, call: Call, loaded: Value, how: str) -> None:
+    """`from_pretrained(..., torch_dtype=torch.bfloat16)`: the model comes in that type."""
+    for keyword in ("torch_dtype", "dtype"):
+        dtype = dtype_of(call.kwargs.get(keyword))
+        if dtype is not None:
+            run.emit(Cast, call.site, value=loaded, dtype=dtype, how=f"{how}({keyword}=...)")
+
+
 def by_method(run: Machine, call: Call) -> Value:
     """`module.half()`, `.bfloat16()`, `.float()`, `.double()`: gives the module back."""
     method = call.name.rpartition(".")[2]
@@ -64,13 +72,27 @@ def sharded_scaler(run: Machine, call: Call) -> Value:
     return _scaler(True, run, call)
 
 
-def policy_dtype(policy: Value | None, field: str, position: int) -> Value | None:
-    """What a mixed precision policy says of `param_dtype` (0), `reduce_dtype` (1) or `output_dtype` (2)."""
+def param_dtype(policy: Value | None) -> str | None:
+    """The type in which a policy computes (`bfloat16`), "" where nothing is cast; None when that is not known."""
+    if policy is None or (isinstance(policy, Const) and policy.value is None):
+        return ""
     if not isinstance(policy, Object):
         return None
-    if field in policy.kwargs:
-        return policy.kwargs[field]
-    return policy.args[position] if position < len(policy.args) else None
+    given = _of_policy(policy, "param_dtype", 0)
+    if given is None or (isinstance(given, Const) and given.value is None):
+        return ""
+    return dtype_of(given)
+
+
+def casts_output(policy: Value | None) -> bool:
+    """True where a policy says in which type a unit gives its outputs, or that its inputs are not to be cast."""
+    if not isinstance(policy, Object):
+        return False
+    return _of_policy(policy, "output_dtype", 2) is not None or _of_policy(policy, "cast_forward_inputs", 3) is not None
+
+
+def _of_policy(policy: Object, field: str, position: int) -> Value | None:
+    return policy.kwargs.get(field) or (policy.args[position] if position < len(policy.args) else None)
 
 
 FUNCTIONS = {

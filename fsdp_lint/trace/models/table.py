@@ -83,6 +83,7 @@ UNKNOWN_METHODS: dict[str, Handler] = {
     **fsdp.METHODS,
     **surgery.METHODS,
 }
+FLAGS = fsdp1.FLAGS
 # Methods of accelerate's and Fabric's objects, known by name.
 GATHERING = {"get_state_dict": modules.save_method, "save_state": modules.save_method}
 
@@ -338,7 +339,9 @@ def call_library(run: Machine, dotted: str, call: Call) -> Value:
     if dotted.startswith("torch.nn.") and last[:1].isupper() and not dotted.startswith("torch.nn.utils"):
         return modules.make(run, dotted, call)
     if last in frameworks.FRESH_MODELS:
-        return run.new(Module(library=dotted, args=tuple(call.args), kwargs=dict(call.kwargs)))
+        loaded = run.new(Module(library=dotted, args=tuple(call.args), kwargs=dict(call.kwargs)))
+        precision.note_loaded(run, call, loaded, last)
+        return loaded
     if dotted.startswith("torch."):
         found = tensors.function(run, last, call)
         if found is not None:
