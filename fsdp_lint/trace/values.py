@@ -25,14 +25,9 @@ class Literal:
     """One fact that a branch takes for granted: the test `key` came out as `holds`.
 
     `kind` is "rank" (which rank runs here), "local-rank", "single" (the run is not distributed), "type" (what `subject`
-<<<<<<< HEAD
-    is an instance of, `classes` names them), "handler" (an except clause) or "other". `depth` is the number of calls
-    around the branch; `about` are the numbers of the values that the test speaks of, `words` are their names and the
-    texts that they are compared with.
-=======
     is an instance of, `classes` names them), "handler" (an except clause), "turn" (every so many rounds) or "other".
-    `depth` is the number of calls around the branch; `about` are the numbers of the values that the test speaks of.
->>>>>>> dbf3527 (Precision and accumulation: FSDP701 to FSDP706, each with its measured harm)
+    `depth` is the number of calls around the branch; `about` are the numbers of the values that the test speaks of,
+    `words` are their names and the texts that they are compared with.
     """
 
     key: tuple[Any, ...]
