@@ -16,6 +16,7 @@ from fsdp_lint.source.limits import refuse
 from fsdp_lint.trace.events import ImportNames, Shard, ShardEach
 from fsdp_lint.trace.interpret import Interpreter
 from fsdp_lint.trace.models import fsdp, moved, table
+from fsdp_lint.trace.models.declared import Declared
 from fsdp_lint.trace.models.words import WORDS
 from fsdp_lint.trace.trace import Trace
 
@@ -53,6 +54,7 @@ class Analysis:
         outcomes: Outcomes | None,
         torch: SpecifierSet | None,
         gpu_memory: float,
+        declared: Declared | None = None,
     ) -> None:
         self.project = project
         self.findings: list[LocatedFinding] = []
@@ -61,6 +63,7 @@ class Analysis:
         self._torch = torch
         self._gpu_memory = gpu_memory
         self._reached: set[tuple[Path, int]] = set()
+        self._declared = declared or Declared()
         self._entered: set[tuple[Path, str]] = set()
         self._parsed: set[Path] = set()
         self._plan = Plan()
@@ -71,7 +74,7 @@ class Analysis:
 
     def run(self, seeds: Sequence[Path], universe: Sequence[Path], reported: frozenset[Path]) -> None:
         """Runs the roots that can pass through a reported file; then what speaks of FSDP and no run has entered."""
-        self._plan = plan(self.project, seeds, universe, REACHING, reported)
+        self._plan = plan(self.project, seeds, universe, REACHING | self._declared.words, reported)
         self._hot = frozenset(self._plan.hot)
         for path in self._plan.files:
             self._take(Root("imports", path))
@@ -117,6 +120,7 @@ class Analysis:
         run = Interpreter(self.project, trace)
         before = run.budget
         run.hot = self._hot
+        run.declarations = self._declared
         try:
             if root.kind == "script":
                 run.run_file(root.path)

@@ -123,7 +123,7 @@ def _scope(paths: Sequence[Path], settings: Settings) -> _Scope:
 
 def _analyse(scope: _Scope, settings: Settings, memory: _Memory | None = None) -> Report:
     """The report of a new run."""
-    seeds, errors = _seeds(scope)
+    seeds, errors = _seeds(scope, settings.shard_functions)
     errors = [*scope.errors, *errors]
     if not seeds and not settings.names_rules:
         return Report((), tuple(errors), Coverage(len(scope.reported), 0, 0, 0))
@@ -133,12 +133,14 @@ def _analyse(scope: _Scope, settings: Settings, memory: _Memory | None = None) -
     if not seeds:
         return Report((), tuple(errors), Coverage(len(scope.reported), 0, 0, 0))
     from fsdp_lint.analysis import Analysis, project
+    from fsdp_lint.trace.models.declared import read
 
     with _deep_and_undisturbed():
         judge = Judge(chosen)
         outcomes = memory.load() if memory is not None else None
         files = project(settings.root, settings.roots, dict(scope.texts), outcomes.indexes if outcomes else None)
-        analysis = Analysis(files, judge, outcomes, torch_range(settings), settings.gpu_memory)
+        declared = read(settings.declarations(), settings.root)
+        analysis = Analysis(files, judge, outcomes, torch_range(settings), settings.gpu_memory, declared)
         analysis.run(seeds, scope.universe, scope.reported)
         findings = _visible(once(analysis.findings), scope, settings, files)
         coverage = analysis.coverage(scope.reported, len([s for s in seeds if s in scope.reported]))
@@ -163,11 +165,12 @@ def _deep_and_undisturbed() -> Iterator[None]:
             gc.enable()
 
 
-def _seeds(scope: _Scope) -> tuple[list[Path], list[str]]:
-    """The files whose bytes speak of FSDP."""
+def _seeds(scope: _Scope, sharding: Sequence[str] = ()) -> tuple[list[Path], list[str]]:
+    """The files whose bytes speak of FSDP, or of a function that the user declares to shard."""
     from fsdp_lint.trace.models.words import WORDS
 
-    pattern = any_of(WORDS)
+    own = {text.partition("(")[0].strip().rpartition(".")[2] for text in sharding}
+    pattern = any_of(WORDS | own)
     seeds, errors = [], []
     for path in scope.universe:
         try:

@@ -40,12 +40,21 @@ class Settings:
     roots: tuple[str, ...] = _key("folders in which imports are looked for, besides the usual ones", ())
     torch: str | None = _key("the torch you run: a version or a range; default: your project's own declaration", None)
     gpu_memory: float = _key("memory of one GPU in GiB; default: 80", 80.0)
+    shard_functions: tuple[str, ...] = _key("your functions that shard a module: `name`, `name(model)`, `name(1)`", ())
+    optimizer_factories: tuple[str, ...] = _key("your functions that build an optimizer from a model or parameters", ())
+    rank_guards: tuple[str, ...] = _key("your functions that are true on one rank only", ())
+    collectives: tuple[str, ...] = _key("your functions that all ranks must call together", ())
+    saves: tuple[str, ...] = _key("your functions that write a file: `name(content, path)`; default: the first two", ())
     per_file_ignores: tuple[tuple[str, tuple[str, ...]], ...] = _key("table: pattern as in .gitignore = rules", ())
 
     @property
     def names_rules(self) -> bool:
         """Whether rules are named somewhere, rightly or wrongly."""
         return bool(self.select or self.ignore or self.extend_select or self.per_file_ignores)
+
+    def declarations(self) -> Mapping[str, tuple[str, ...]]:
+        """The user's own functions by what they are."""
+        return {key: getattr(self, key.replace("-", "_")) for key in _DECLARING}
 
     def ignores_in(self, path: Path, code: str, name: str) -> bool:
         """Whether the per-file ignores take this rule back in this file."""
@@ -199,6 +208,17 @@ def _table(value: Any) -> tuple[tuple[str, tuple[str, ...]], ...]:
     return tuple((_checked(pattern), _strings(selectors)) for pattern, selectors in value.items())
 
 
+_DECLARATION = re.compile(r"[A-Za-z_][\w.]*(\(\s*\w+(\s*,\s*\w+)*\s*\))?")
+_DECLARING = ("shard-functions", "optimizer-factories", "rank-guards", "collectives", "saves")
+
+
+def _functions(value: Any) -> tuple[str, ...]:
+    for text in _strings(value):
+        if _DECLARATION.fullmatch(text) is None:
+            raise ValueError(f"{text!r} is none")
+    return tuple(value)
+
+
 _LIST = ("a list of strings", _strings)
 _KINDS: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
     "select": _LIST,
@@ -206,6 +226,9 @@ _KINDS: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
     "extend-select": _LIST,
     "exclude": ("a list of patterns as in .gitignore", _globs),
     "roots": _LIST,
+    **dict.fromkeys(
+        _DECLARING, ('a list of functions ("name", "package.name(argument)", "name(0, path)")', _functions)
+    ),
     "torch": ('a version ("2.9") or a range (">=2.6,<2.10")', _torch),
     "gpu-memory": ("a number of GiB above 0", _gib),
     "per-file-ignores": ("a table of pattern = list of strings", _table),

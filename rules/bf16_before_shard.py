@@ -8,9 +8,9 @@ under no condition of its own, on a model that is then sharded and trained by on
 ## Why it is wrong
 
 The sharded parameters are the master weights. In bfloat16 they have 8 bits of mantissa: **an update below about 1/256
-of a weight is rounded away, without a word**. Measured on torch 2.13.0: 50 steps of AdamW with lr 1e-5 change 3 % of the
-weights of a linear layer that was cast before `fully_shard`, and all of them where only the policy says bfloat16. The
-moments of Adam are in bfloat16 as well.
+of a weight is rounded away, without a word**. Measured on torch 2.13.0: 50 steps of AdamW with lr 1e-5 change 3 % of
+the weights of a linear layer that was cast before `fully_shard`, and all of them where only the policy says bfloat16.
+The moments of Adam are in bfloat16 as well.
 
 ## How to mend it
 

@@ -8,10 +8,10 @@ another `param_dtype`; or the other way round.
 ## Why it is wrong
 
 A policy casts the parameters and the inputs of its own unit only. Where the blocks compute in bfloat16 and the root
-does not, the head gets bfloat16 inputs for its float32 weights; where only the root does, the blocks do. The first forward
-raises "mat1 and mat2 must have the same dtype" or "mixed dtype (CPU)" (measured on torch 2.13.0, policies on the blocks
-only, on the root only, of two types; with float and with integer inputs). Different `reduce_dtype` is right, and so is
-offloading only some units (measured).
+does not, the head gets bfloat16 inputs for its float32 weights; where only the root does, the blocks do. The first
+forward raises "mat1 and mat2 must have the same dtype" or "mixed dtype (CPU)" (measured on torch 2.13.0, policies on
+the blocks only, on the root only, of two types; with float and with integer inputs). Different `reduce_dtype` is
+right, and so is offloading only some units (measured).
 
 ## How to mend it
 
@@ -20,8 +20,8 @@ Pass the same `mp_policy` to every call, the one for the model included.
 ## When to leave it
 
 Where the types are kept apart on purpose: a policy with `output_dtype` or `cast_forward_inputs` is not reported, nor
-are norms, routers and other single layers with a policy of their own, forwards under autocast, a root without parameters of
-its own, and policies that come from elsewhere.
+are norms, routers and other single layers with a policy of their own, forwards under autocast, a root without
+parameters of its own, and policies that come from elsewhere.
 
 ## References
 
@@ -48,6 +48,9 @@ def check(trace: Trace) -> Iterator[Finding]:
         if root.generation != 2 or not root.kwargs_known or casts_output(root.kwargs.get("mp_policy")):
             continue
         inner = [s for s in trace.shards(root.module, 2) if _is_block_of(s, root)]
+        # What is still said in FSDP1's words belongs to fsdp1-kwargs-on-fully-shard.
+        if any("mixed_precision" in shard.kwargs for shard in (root, *inner)):
+            continue
         if not inner or not _owns(trace, root) or _under_autocast(trace, root):
             continue
         types = {param_dtype(s.kwargs.get("mp_policy")) for s in inner}

@@ -60,6 +60,7 @@ def check(trace: Trace) -> Iterator[Finding]:
         if (
             trace.in_test(shard)
             or shard.group
+            or shard.declared
             or _has_other_units(trace, shard)
             or is_container(shard.module)
             or is_leaf(shard.module)

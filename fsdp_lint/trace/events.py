@@ -45,6 +45,7 @@ class Shard(Event):
 
     `whole` is the module of which all modules are sharded one by one (`model.apply(fully_shard)`, a loop over
     `modules()`). `policy` is FSDP1's wrap policy. `kwargs_known` is False when `**` of something unknown was passed.
+    `declared`: the user says so of a function whose body nobody looks into.
     """
 
     module: Value
@@ -53,6 +54,7 @@ class Shard(Event):
     kwargs_known: bool = True
     result: Value | None = None
     group: tuple[Value, ...] = ()
+    declared: bool = False
 
 
 @dataclass(eq=False, kw_only=True)

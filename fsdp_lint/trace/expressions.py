@@ -12,7 +12,7 @@ import libcst as cst
 from fsdp_lint.source.file import Site
 from fsdp_lint.trace.conditions import Conditions
 from fsdp_lint.trace.events import BuildOptimizer, CheckClass, Forward, Handed, TakeParameters
-from fsdp_lint.trace.models import table
+from fsdp_lint.trace.models import declared, table
 from fsdp_lint.trace.models.api import Call, Option
 from fsdp_lint.trace.state import RANK_NAMES
 from fsdp_lint.trace.values import (
@@ -57,6 +57,8 @@ BLOCK_CONTAINERS = ("ModuleList", "Sequential", "ModuleDict")
 
 class Expressions(Conditions):
     """The part of the abstract machine that evaluates expressions."""
+
+    declarations = declared.Declared()
 
     def evaluate(self, node: cst.BaseExpression) -> Value:
         """The value of an expression."""
@@ -640,6 +642,10 @@ class Expressions(Conditions):
     def invoke(self, function: Value, call: Call) -> Value:
         """Calls any value."""
         function = self.possible(function)
+        if self.declarations.by_name:
+            declaration = self.declarations.of(function, call)
+            if declaration is not None:
+                return declared.act(self, declaration, call)
         match function:
             case Choice():
                 return self.each_option(function, lambda option: self.invoke(option, call))

@@ -1,0 +1,99 @@
+"""The user's own functions, declared in the configuration, count as what they are said to be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fsdp_lint import engine
+from fsdp_lint.settings import Settings, SettingsError, load
+
+PROGRAM = """
+import torch
+import torch.nn as nn
+from torch.distributed.tensor import DTensor
+from acme import registry
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(8, 8) for _ in range(4)])
+
+
+def main(cfg):
+    model = Net()
+    {before}
+    registry.parallelize(cfg, model)
+    {after}
+    for step in range(10):
+        model(step).sum().backward()
+        optimizer.step()
+    {last}
+
+
+main(None)
+"""
+SHARDS = ("acme.registry.parallelize(1)",)
+BUILD = "optimizer = torch.optim.AdamW(model.parameters())"
+
+
+def found(tmp_path: Path, before: str = "", after: str = "", last: str = "", **declared: tuple[str, ...]) -> set[str]:
+    """The names of what is found in a program that shards by a registry."""
+    file = tmp_path / "train.py"
+    file.write_text(PROGRAM.format(before=before, after=after, last=last))
+    report = engine.analyse([file], Settings(root=tmp_path, ignore=("FSDP207",), **declared))  # type: ignore[arg-type]
+    assert report.errors == ()
+    return {finding.name for finding in report.findings}
+
+
+def test_a_shard_function_by_position(tmp_path: Path) -> None:
+    assert found(tmp_path, before=BUILD, shard_functions=SHARDS) == {"optimizer-before-shard"}
+    assert found(tmp_path, before=BUILD) == set()
+    assert found(tmp_path, after=BUILD, shard_functions=SHARDS) == set()
+
+
+@pytest.mark.parametrize("name", ["registry.parallelize(1)", "acme.registry.parallelize(1)"])
+def test_a_name_as_the_caller_writes_it_or_dotted(tmp_path: Path, name: str) -> None:
+    assert "optimizer-before-shard" in found(tmp_path, before=BUILD, shard_functions=(name,))
+
+
+def test_an_argument_that_is_not_there_shards_nothing(tmp_path: Path) -> None:
+    assert found(tmp_path, before=BUILD, shard_functions=("acme.registry.parallelize(model)",)) == set()
+
+
+def test_an_optimizer_factory_takes_a_model(tmp_path: Path) -> None:
+    early, factory = "optimizer = registry.make(model=model)", ("acme.registry.make(model)",)
+    assert found(tmp_path, before=early, shard_functions=SHARDS) == set()
+    both = found(tmp_path, before=early, shard_functions=SHARDS, optimizer_factories=factory)
+    assert both == {"optimizer-before-shard"}
+
+
+def test_a_collective_under_a_rank_guard(tmp_path: Path) -> None:
+    last = "if registry.lead(): registry.sync(model)"
+    guards, sync = ("acme.registry.lead",), ("acme.registry.sync",)
+    assert found(tmp_path, after=BUILD, last=last, shard_functions=SHARDS) == set()
+    both = found(tmp_path, after=BUILD, last=last, shard_functions=SHARDS, rank_guards=guards, collectives=sync)
+    assert both == {"collective-under-rank-guard"}
+
+
+def test_a_save_names_its_arguments(tmp_path: Path) -> None:
+    last = "registry.dump('model.pt', state=model.state_dict())"
+    saves = ("acme.registry.dump(state, 0)",)
+    assert found(tmp_path, after=BUILD, last=last, shard_functions=SHARDS) == set()
+    assert "torch-save-sharded-state" in found(tmp_path, after=BUILD, last=last, shard_functions=SHARDS, saves=saves)
+
+
+@pytest.mark.parametrize("text", ['["a b"]', '["f(x"]', '["f(,)"]', '"f"', "[1]", '["2f"]'])
+def test_what_is_no_function_is_an_error(tmp_path: Path, text: str) -> None:
+    (tmp_path / "fsdp-lint.toml").write_text(f"shard-functions = {text}")
+    with pytest.raises(SettingsError, match="`shard-functions` must be a list of functions"):
+        load(tmp_path)
+
+
+def test_the_configuration_is_read(tmp_path: Path) -> None:
+    (tmp_path / "fsdp-lint.toml").write_text('shard-functions = ["wrap(model)"]\nsaves = ["a.b.dump(state, 1)"]')
+    read = load(tmp_path).declarations()
+    assert read["shard-functions"] == ("wrap(model)",)
+    assert read["saves"] == ("a.b.dump(state, 1)",)
