@@ -239,6 +239,14 @@ def test_fix_writes(lint: Lint, here: Path, bad: str, good: str) -> None:
     assert (again.returncode, again.stdout) == (0, "[]\n")
 
 
+@pytest.mark.parametrize("arguments", ["train.py", "--diff train.py"])
+def test_the_examples_of_the_readme_are_what_is_printed(lint: Lint, here: Path, bad: str, arguments: str) -> None:
+    readme = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+    example = readme.split(f"<!-- example: {arguments} -->\n", 1)[1].split("```")[1].partition("\n")[2]
+    (here / "train.py").write_text(bad)
+    assert lint(*ORDER, *arguments.split()).stdout == example
+
+
 UNSAFE = """\
 import torch
 from torch.distributed._composable.fsdp import fully_shard
