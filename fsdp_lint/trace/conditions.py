@@ -121,15 +121,16 @@ class Conditions(Calls):
         about = frozenset(n for g in literals for n in (*g.about, *([g.subject.number] if g.subject else ())))
         key = ("all", frozenset((g.key, g.holds) for g in literals))
         kind = "turn" if any(g.kind == "turn" for g in literals) else "other"
-        return (Literal(key, False, kind, depth=len(self.stack), about=about),)
+        values = tuple(value for g in literals for value in g.values)
+        return (Literal(key, False, kind, depth=len(self.stack), about=about, values=values),)
 
     def opaque(self, key: tuple[Any, ...], kind: str = "other", *values: Value) -> Condition:
         """A test of which only its identity, and what it speaks of, is known."""
         depth, about = len(self.stack), origins(*values)
         words = (*(value.name for value in values if value.name), *(part for part in key[1:] if isinstance(part, str)))
         return Condition(
-            true=(Literal(key, True, kind, depth, about=about, words=words),),
-            false=(Literal(key, False, kind, depth, about=about, words=words),),
+            true=(Literal(key, True, kind, depth, about=about, words=words, values=values),),
+            false=(Literal(key, False, kind, depth, about=about, words=words, values=values),),
         )
 
     def truth(self, value: Value, node: cst.BaseExpression) -> Condition | bool:

@@ -137,10 +137,12 @@ class Step(Event):
 
 @dataclass(eq=False, kw_only=True)
 class Forward(Event):
-    """A module is called. `bypass` is the method's name when it was not the module itself that was called."""
+    """A module is called, and gives `result`. `bypass` is the method's name when it was not the module itself that was
+    called."""
 
     module: Value
     bypass: str = ""
+    result: Value | None = None
 
 
 @dataclass(eq=False, kw_only=True)
@@ -256,10 +258,11 @@ class Save(Event):
 
 @dataclass(eq=False, kw_only=True)
 class DivideByWorld(Event):
-    """`value` is what `of` gives when it is divided by the number of processes; in place both are one."""
+    """`value` is what `of` gives when it is divided by `by`, the number of processes; in place both are one."""
 
     value: Value
     of: Value
+    by: Value
 
 
 @dataclass(eq=False, kw_only=True)

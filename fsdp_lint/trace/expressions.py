@@ -131,7 +131,7 @@ class Expressions(Conditions):
         """A module or parameter becomes part of `owner`; the statement part of the machine gives it."""
         raise NotImplementedError
 
-    def leave(self) -> None:
+    def leave(self, failed: bool = False) -> None:
         """The body that is being run is left here; the statement part of the machine gives it."""
         raise NotImplementedError
 
@@ -655,8 +655,9 @@ class Expressions(Conditions):
                 return self.enter(function, call)
             case Bound(function=inner, self_value=owner):
                 if inner.name == "forward" and isinstance(owner, Module) and not self._inside(owner):
-                    self.emit(Forward, call.site, module=owner, bypass="forward")
-                    return Unknown(name="output", inputs=(owner, *call.values()))
+                    made = Unknown(name="output", inputs=(owner, *call.values()))
+                    self.emit(Forward, call.site, module=owner, bypass="forward", result=made)
+                    return made
                 return self.enter(inner, call, owner)
             case Method(self_value=owner, method=method):
                 call.self_value = owner
@@ -666,8 +667,9 @@ class Expressions(Conditions):
             case Class():
                 return self._invoke_class(function, call)
             case Module():
-                self.emit(Forward, call.site, module=function)
-                return Unknown(name="output", inputs=(function, *call.values()))
+                made = Unknown(name="output", inputs=(function, *call.values()))
+                self.emit(Forward, call.site, module=function, result=made)
+                return made
             case Instance(cls=cls):
                 found = self.class_attribute(cls, "__call__")
                 if found is not None and isinstance(found[1], Function):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -113,7 +114,7 @@ class Interpreter(Expressions):
             case cst.Raise(exc=exc):
                 if exc is not None:
                     self.evaluate(exc)
-                self.leave()
+                self.leave(failed=True)
             case cst.Continue() | cst.Break():
                 self.frame.dead = True
             case cst.Import() | cst.ImportFrom():
@@ -129,10 +130,10 @@ class Interpreter(Expressions):
             case cst.Global(names=names) | cst.Nonlocal(names=names):
                 self.frame.shared |= {item.name.value for item in names}
 
-    def leave(self) -> None:
+    def leave(self, failed: bool = False) -> None:
         """The body that is being run is left here."""
         self.frame.dead = True
-        self.trace.leaves.append(Leave(tuple(self.guards), tuple(self.stack), len(self.trace.events)))
+        self.trace.leaves.append(Leave(tuple(self.guards), tuple(self.stack), len(self.trace.events), failed))
 
     # binding ----------------------------------------------------------------------------------------------------
 
@@ -351,7 +352,7 @@ class Interpreter(Expressions):
     def if_(self, node: cst.If) -> None:
         """`if` with its `elif` and `else`."""
         before = len(self.trace.events)
-        outcome = self.condition(node.test)
+        outcome = self._placed(self.condition(node.test), node)
         self.arms(before, node.test, node.body, node.orelse)
         if outcome is True:
             self.run_body(node.body)
@@ -365,6 +366,17 @@ class Interpreter(Expressions):
                 (outcome.false, self._arm(node.test, False, lambda: self.else_(node.orelse))),
             ]
         )
+
+    def _placed(self, outcome: Condition | bool, node: cst.If) -> Condition | bool:
+        """The outcome of the test of an `if`, which knows where it is made."""
+        if isinstance(outcome, bool):
+            return outcome
+        site = self.site(node.test)
+        true, false = (
+            tuple(replace(one, site=site) if one.site is None else one for one in guards)
+            for guards in (outcome.true, outcome.false)
+        )
+        return Condition(true=true, false=false)
 
     def _arm(self, test: cst.BaseExpression, holds: bool, body: Callable[[], None]) -> Callable[[], None]:
         def run() -> None:

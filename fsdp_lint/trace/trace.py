@@ -56,11 +56,15 @@ SCHEDULERS = re.compile(
 
 @dataclass(frozen=True)
 class Leave:
-    """A body is left early by return or raise: whoever passes `guards` does not reach what follows in `stack`."""
+    """A body is left early: whoever passes `guards` does not reach what follows in `stack`.
+
+    `failed`: by an error, which ends the run.
+    """
 
     guards: Guards
     stack: tuple[Site, ...]
     order: int
+    failed: bool = False
 
 
 @dataclass

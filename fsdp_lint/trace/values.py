@@ -27,7 +27,8 @@ class Literal:
     `kind` is "rank" (which rank runs here), "local-rank", "single" (the run is not distributed), "type" (what `subject`
     is an instance of, `classes` names them), "handler" (an except clause), "turn" (every so many rounds) or "other".
     `depth` is the number of calls around the branch; `about` are the numbers of the values that the test speaks of,
-    `words` are their names and the texts that they are compared with.
+    `words` are their names and the texts that they are compared with; `values` are those that it compares, `site` is
+    where an `if` makes it.
     """
 
     key: tuple[Any, ...]
@@ -38,6 +39,8 @@ class Literal:
     classes: tuple[str, ...] = field(default=(), compare=False)
     about: frozenset[int] = field(default=frozenset(), compare=False)
     words: tuple[str, ...] = field(default=(), compare=False)
+    values: tuple[Value, ...] = field(default=(), compare=False)
+    site: Site | None = field(default=None, compare=False)
 
 
 Guards = tuple[Literal, ...]

@@ -123,8 +123,8 @@ class Machine(Protocol):
     def opaque_test(self, key: tuple[Any, ...], kind: str, *values: Value) -> Value:
         """A truth value of which only its identity, and what it speaks of, is known."""
 
-    def leave(self) -> None:
-        """The body that is being run is left here."""
+    def leave(self, failed: bool = False) -> None:
+        """The body that is being run is left here; `failed` when by an error."""
 
     def with_tests(self, value: Value) -> Value:
         """A value with the tests that were made of it, as an item of a list that is read elsewhere."""

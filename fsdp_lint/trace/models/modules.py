@@ -201,8 +201,9 @@ def load_state_dict(run: Machine, call: Call) -> Value:
 
 def forward(run: Machine, call: Call) -> Value:
     """`module.forward(...)`: the module's hooks do not run."""
-    run.emit(Forward, call.site, module=call.self_value, bypass="forward")
-    return Unknown(name="output", inputs=(call.self_value, *call.values()))
+    made = Unknown(name="output", inputs=(call.self_value, *call.values()))
+    run.emit(Forward, call.site, module=call.self_value, bypass="forward", result=made)
+    return made
 
 
 def to(run: Machine, call: Call) -> Value:

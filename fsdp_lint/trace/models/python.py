@@ -221,7 +221,7 @@ def shown(run: Machine, call: Call) -> Value:
 
 def leave(run: Machine, call: Call) -> Value:
     """`sys.exit()`: nothing behind it is reached."""
-    run.leave()
+    run.leave(failed=True)
     return NOTHING
 
 

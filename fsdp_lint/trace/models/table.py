@@ -410,8 +410,9 @@ def call_unknown(run: Machine, function: Value, call: Call) -> Value | None:
             run.emit(RepointOptimizer, call.site, optimizer=optimizer)
             return Unknown()
     if function.number in run.touched:
-        run.emit(Forward, call.site, module=function)
-        return Unknown(name="output", inputs=(function, *call.values()))
+        made = Unknown(name="output", inputs=(function, *call.values()))
+        run.emit(Forward, call.site, module=function, result=made)
+        return made
     return None
 
 
@@ -438,7 +439,7 @@ def change_in_place(run: Machine, value: Tensor, by: Value, divides: bool, site:
 def divide(run: Machine, value: Value, by: Value, result: Value, site: Site) -> None:
     """`result = value / by`: notes a division by the number of processes."""
     if tensors.is_world_size(by) and not isinstance(value, Const):
-        run.emit(DivideByWorld, site, value=result, of=value)
+        run.emit(DivideByWorld, site, value=result, of=value, by=by)
 
 
 def combine(run: Machine, found: list[Tensor], linear: bool) -> Value:

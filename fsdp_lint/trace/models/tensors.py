@@ -210,7 +210,7 @@ def change_in_place(run: Machine, value: Tensor, by: Value, divides: bool, site:
     """`parameter.data -= x`, `parameter.grad /= x`: the very tensor is changed."""
     _use(run, value, "update", site)
     if divides and is_world_size(by):
-        run.emit(DivideByWorld, site, value=value, of=value)
+        run.emit(DivideByWorld, site, value=value, of=value, by=by)
 
 
 def is_world_size(value: Value) -> bool:

@@ -1,0 +1,91 @@
+"""Questions about tests: whether all ranks come to the same outcome."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from fsdp_lint.trace.events import Collective, Event, Forward
+from fsdp_lint.trace.models.collectives import AGREEING
+from fsdp_lint.trace.trace import Trace
+from fsdp_lint.trace.values import Choice, Condition, Literal, Object, Product, Tensor, Unknown, Value, parts
+
+# Calls of these names bring the ranks together.
+TOGETHER = re.compile(
+    r"reduce|gather|sync|broadcast|agree|across|world|vote|consensus|any_rank|all_rank", re.IGNORECASE
+)
+LOADER = re.compile(r"(loader|dataloader)$|^dl$|_dl$", re.IGNORECASE)
+# What is alike on all ranks even where the values are not.
+SHAPES = frozenset({"shape", "size()", "ndim", "dim()", "dtype", "device", "requires_grad", "keys()"})
+COUNTS = frozenset({"len(...)", "numel()", "numel", "nelement()"})
+STRUCTURE = ("in", "isinstance", "hasattr", "callable", "is")
+
+
+def own_values(trace: Trace, literal: Literal, at: Event) -> str:
+    """What a test looks at that each rank has for itself, in words; empty where the ranks agree, or it is not known."""
+    if literal.kind != "other" or literal.key[0] in STRUCTURE or not literal.values:
+        return ""
+    agreed = _agreed(trace, at)
+    results = {event.result.number for event in trace.every(Forward) if event.result is not None}
+    given, batch = False, False
+    for value in sources(literal.values, _asks_for_none(literal)):
+        if value.number in agreed or TOGETHER.search(_made_by(value)):
+            return ""
+        given = given or (value.number in results and literal.key[0] != "none")
+        batch = batch or (value.key == "[]" and _is_loader(value.owner))
+    if given:
+        return "what the model gives for this rank's batch"
+    return "this rank's batch" if batch else ""
+
+
+def _agreed(trace: Trace, at: Event) -> set[int]:
+    """Numbers of the values that a collective has brought together before the event."""
+    found: set[int] = set()
+    for event in trace.every(Collective):
+        if event.order < at.order and (event.op in AGREEING or event.op.startswith("broadcast")):
+            found.update(part.number for value in event.on for part in parts(value))
+    return found
+
+
+def sources(values: tuple[Value, ...], counts: bool = True) -> Iterator[Value]:
+    """The values and what they were made from, but for shapes, and for lengths where `counts` is False."""
+    todo, seen = list(values), set()
+    while todo:
+        value = todo.pop()
+        if value.number in seen:
+            continue
+        seen.add(value.number)
+        yield value
+        names = {value.key, value.name}
+        if names & SHAPES or (names & COUNTS and not counts):
+            continue
+        todo.extend(part for part in parts(value) if part is not value)
+        if isinstance(value, Unknown | Tensor):
+            todo.extend(value.inputs)
+        tests: tuple[Literal, ...] = value.true if isinstance(value, Condition) else ()
+        if isinstance(value, Choice):
+            tests = tuple(literal for _, guards in value.options for literal in guards)
+        todo.extend(one for literal in tests for one in literal.values)
+        if value.owner is not None:
+            todo.append(value.owner)
+
+
+def _made_by(value: Value) -> str:
+    """The name of the call that made a value, or its own."""
+    return value.key if value.key.endswith(")") else value.name if value.name.endswith(")") else value.key
+
+
+def _is_loader(value: Value | None) -> bool:
+    if value is None:
+        return False
+    for one in sources((value,)):
+        if isinstance(one, Object) and one.cls.rpartition(".")[2].endswith("DataLoader"):
+            return True
+        if isinstance(one, Unknown) and not isinstance(one, Product) and LOADER.search(one.name):
+            return True
+    return False
+
+
+def _asks_for_none(literal: Literal) -> bool:
+    """True for tests of emptiness, which tell ranks apart where their lengths may differ."""
+    return bool(literal.key[0] == "truth" or (literal.key[0] == "equals" and literal.key[-1] == 0))
