@@ -10,7 +10,7 @@ from fsdp_lint.findings import Coverage, LocatedFinding, Place, Unfollowed
 from fsdp_lint.outcomes import Outcome, Outcomes
 from fsdp_lint.project.index import FileIndex
 from fsdp_lint.project.resolve import Notes, Project
-from fsdp_lint.project.roots import Plan, Root, leftovers, plan
+from fsdp_lint.project.roots import Plan, Root, leftovers, plan, unmade
 from fsdp_lint.source.file import Site
 from fsdp_lint.source.limits import refuse
 from fsdp_lint.trace.events import ImportNames, Shard, ShardEach
@@ -87,6 +87,8 @@ class Analysis:
         for root in leftovers(self._plan, self._indexes(), self._entered):
             if root.kind == "class" or (root.path, root.name) not in self._entered:
                 self._take(root)
+        for root in unmade(self._plan, self._indexes(), self._entered):
+            self._take(root)
 
     def _indexes(self) -> dict[Path, FileIndex]:
         found = {path: self.project.index(path) for path in self._plan.files}

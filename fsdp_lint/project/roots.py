@@ -329,3 +329,19 @@ def leftovers(plan: Plan, indexes: dict[Path, FileIndex], entered: set[tuple[Pat
         for cls, names in methods.items():
             roots.append(Root("class", path, cls, tuple(n for n in names if n != "__init__")))
     return roots
+
+
+def unmade(plan: Plan, indexes: dict[Path, FileIndex], entered: set[tuple[Path, str]]) -> list[Root]:
+    """Roots for the classes that name what speaks of FSDP and that no run has entered: unknown code makes them."""
+    names = {qualname.partition(".")[0] for own in plan.own.values() for qualname in own} - ORDINARY
+    roots: list[Root] = []
+    for path, index in sorted(indexes.items()):
+        for cls in index.classes.values():
+            if "." in cls.qualname or (path, cls.qualname) not in plan.hot or cls.name in names:
+                continue
+            methods = [info for info in index.functions.values() if info.cls == cls.qualname]
+            if any((path, info.qualname) in entered for info in methods):
+                continue
+            if any((info.mentions | info.attributes) & names for info in methods):
+                roots.append(Root("class", path, cls.qualname, life(index, cls.qualname, plan.hot)))
+    return roots
