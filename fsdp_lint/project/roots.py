@@ -311,7 +311,7 @@ def life(index: FileIndex, cls: str, hot: set[tuple[Path, str]]) -> tuple[str, .
 
 
 def leftovers(plan: Plan, indexes: dict[Path, FileIndex], entered: set[tuple[Path, str]]) -> list[Root]:
-    """Roots for the functions that speak of FSDP and that no run has entered."""
+    """Roots for the functions that speak of FSDP and that no run has entered; with a method, what else its class does."""
     roots: list[Root] = []
     for path, own in sorted(plan.own.items()):
         index = indexes.get(path)
@@ -327,8 +327,16 @@ def leftovers(plan: Plan, indexes: dict[Path, FileIndex], entered: set[tuple[Pat
             else:
                 methods.setdefault(info.cls, []).append(info.name)
         for cls, names in methods.items():
-            roots.append(Root("class", path, cls, tuple(n for n in names if n != "__init__")))
+            first = [name for name in names if name != "__init__"]
+            rest = [name for name in _public(index, cls, plan.hot) if (path, f"{cls}.{name}") not in entered]
+            roots.append(Root("class", path, cls, tuple(dict.fromkeys((*first, *rest)))))
     return roots
+
+
+def _public(index: FileIndex, cls: str, hot: set[tuple[Path, str]]) -> list[str]:
+    """The methods that a class has for others; those that reach FSDP first."""
+    own = [info for info in index.functions.values() if info.cls == cls and not info.name.startswith("_")]
+    return [info.name for info in sorted(own, key=lambda info: (index.path, info.qualname) not in hot)]
 
 
 def unmade(plan: Plan, indexes: dict[Path, FileIndex], entered: set[tuple[Path, str]]) -> list[Root]:
@@ -343,5 +351,5 @@ def unmade(plan: Plan, indexes: dict[Path, FileIndex], entered: set[tuple[Path, 
             if any((path, info.qualname) in entered for info in methods):
                 continue
             if any((info.mentions | info.attributes) & names for info in methods):
-                roots.append(Root("class", path, cls.qualname, life(index, cls.qualname, plan.hot)))
+                roots.append(Root("class", path, cls.qualname, tuple(_public(index, cls.qualname, plan.hot))))
     return roots

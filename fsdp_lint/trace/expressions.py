@@ -127,6 +127,10 @@ class Expressions(Conditions):
         """Notes what becomes part of `owner`; the statement part of the machine gives it."""
         raise NotImplementedError
 
+    def loosen(self, owner: Value) -> None:
+        """Notes that an attribute of unknown name is set; the statement part of the machine gives it."""
+        raise NotImplementedError
+
     def adopt(self, owner: Module, name: str, value: Value) -> None:
         """A module or parameter becomes part of `owner`; the statement part of the machine gives it."""
         raise NotImplementedError

@@ -229,6 +229,15 @@ class Interpreter(Expressions):
             if fresh and isinstance(owner, Unknown):
                 value.owner, value.key = owner, name
 
+    def loosen(self, owner: Value) -> None:
+        """An attribute is set whose name is not known: no literal of the object can be counted on from here."""
+        if not isinstance(owner, Instance):
+            return
+        names = {*self.field_names(owner.cls), *(key for number, key in self.heap if number == owner.number)}
+        for name in names:
+            if isinstance(self.attribute(owner, name), Const):
+                self.store(owner, name, self.child(owner, name))
+
     def tie(self, owner: Value, name: str, value: Value, site: Site) -> None:
         """Notes that two modules have one parameter from here on, or no longer."""
         if not isinstance(owner, Module | Unknown):

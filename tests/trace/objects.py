@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cached_property
 
 import torch
@@ -285,3 +286,24 @@ def asks_often():
     optimizer = torch.optim.AdamW(store.get("five").parameters())  # event: BuildOptimizer(sharding=none)
     fully_shard(store.get("six"))  # event: Shard(module=six)
     return optimizer
+
+
+@dataclass
+class Settings:
+    use_fsdp: bool = False
+    layers: int = 2
+
+
+def change(settings, **kwargs):
+    for name, value in kwargs.items():
+        if hasattr(settings, name):
+            setattr(settings, name, value)
+
+
+def flag_set_by_unknown_name(model: nn.Module, **kwargs):
+    settings = Settings()
+    if settings.use_fsdp:
+        fully_shard(model)
+    change(settings, **kwargs)
+    if settings.use_fsdp:
+        fully_shard(model)  # event: Shard(module=model)

@@ -90,6 +90,9 @@ class Machine(Protocol):
     def assign_attribute(self, owner: Value, name: str, value: Value, site: Site) -> None:
         """`owner.name = value`, as a statement does it."""
 
+    def loosen(self, owner: Value) -> None:
+        """Notes that an attribute of unknown name is set."""
+
     def attach(self, owner: Value, name: str, value: Value, site: Site) -> None:
         """Notes that something new becomes part of `owner`, once that is sharded."""
 

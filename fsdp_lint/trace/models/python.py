@@ -188,6 +188,7 @@ def setattr_(run: Machine, call: Call) -> Value:
         run.assign_attribute(call.first(), name, content, call.site)
     elif content is not None:
         run.attach(call.first(), (call.get(1, "") or Unknown()).name or "?", content, call.site)
+        run.loosen(call.first())
     if isinstance(call.first(), Module):
         init.note_buffer(run, call.first(), name or "buffers()", call.site)
     return NOTHING
@@ -352,7 +353,8 @@ def dict_items(run: Machine, call: Call) -> Value:
     owner = call.self_value
     if isinstance(owner, Mapping):
         pairs: list[Value] = [Sequence(items=[Const(value=k), v]) for k, v in owner.items.items()]
-        pairs += [Sequence(items=[Unknown(name="key"), v]) for v in owner.rest]
+        rest = owner.rest or ([run.child(owner, "[?]")] if owner.open else [])
+        pairs += [Sequence(items=[Unknown(name="key"), v]) for v in rest]
         return Sequence(items=pairs, exact=not (owner.rest or owner.open))
     return Unknown()
 
