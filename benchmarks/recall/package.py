@@ -8,16 +8,17 @@ import pickle
 import re
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fsdp_lint import engine, outcomes, settings
+from fsdp_lint import engine, settings
 from fsdp_lint.analysis import Analysis
 from fsdp_lint.findings import LocatedFinding
+from fsdp_lint.outcomes import Outcome as RunOutcome
 from fsdp_lint.project.resolve import Project
-from fsdp_lint.project.roots import Root
-from fsdp_lint.registry import RegisteredRule, rules, select
+from fsdp_lint.project.roots import Plan, Root
+from fsdp_lint.registry import rules, select
 from fsdp_lint.source.discover import discover
 from fsdp_lint.source.limits import refuse
 from fsdp_lint.trace.models import table
@@ -54,25 +55,30 @@ class _Run:
 class _Recorder(Analysis):
     """An analysis that keeps what each run has entered and found."""
 
-    def __init__(self, project: Project, chosen: Sequence[RegisteredRule], gpu_memory: float) -> None:
-        self.rules = engine.Judge(chosen)
-        super().__init__(project, self.rules, None, None, gpu_memory)
-        self.imported: list[LocatedFinding] = []
+    def __init__(self, project: Project, judge: engine.Judge, gpu_memory: float) -> None:
+        super().__init__(project, judge, None, None, gpu_memory)
         self.runs: list[_Run] = []
+        self.imported: list[LocatedFinding] = []
 
-    def _run(self, root: Root) -> outcomes.Outcome:
+    def _run(self, root: Root) -> RunOutcome:
         began = time.perf_counter()
         outcome = super()._run(root)
-        if self.rules.crashed:
-            raise RuntimeError(next(iter(self.rules.crashed.values())))
-        findings = engine.once(outcome.findings)
-        self.runs.append(_Run(root, outcome.entered, findings, time.perf_counter() - began))
+        self.runs.append(_Run(root, outcome.entered, list(outcome.findings), time.perf_counter() - began))
         return outcome
 
-    def _imports(self, path: Path) -> outcomes.Outcome:
+    def _imports(self, path: Path) -> RunOutcome:
         outcome = super()._imports(path)
         self.imported += outcome.findings
         return outcome
+
+    def again(self, plan: Plan, path: Path) -> None:
+        """Goes by the plan for the right code; of an edited file, the imports are looked at anew."""
+        self._plan, self._hot = plan, frozenset(plan.hot)
+        self._imports(path)
+
+    def run_one(self, root: Root) -> list[LocatedFinding]:
+        """The findings of one run."""
+        return list(self._run(root).findings)
 
 
 class Package:
@@ -83,7 +89,7 @@ class Package:
         self.settings = settings.load(folder)
         self.files = tuple(discover([folder], self.settings.root, self.settings.exclude).files)
         self.seeds, _ = engine._seeds(engine._Scope(frozenset(self.files), self.files, (), {}))
-        self.chosen = select(rules(), self.settings)
+        self.judging = engine.Judge(select(rules(), self.settings))
         self.project = Project(self.settings.root, (), refuse, table.known)
         began = time.perf_counter()
         if kept is not None and kept.exists():
@@ -96,7 +102,7 @@ class Package:
 
     def _run_right(self) -> None:
         """Runs the right code as it is."""
-        base = _Recorder(self.project, self.chosen, self.settings.gpu_memory)
+        base = _Recorder(self.project, self.judging, self.settings.gpu_memory)
         base.run(self.seeds, self.files, frozenset(self.files))
         self.plan, self.imported, self.runs = base._plan, base.imported, base.runs
 
@@ -142,7 +148,7 @@ class Package:
         """Runs what the edit can change, short runs first, until the finding is there; then compares."""
         runs = [run for run in self.runs if _passes(run.entered, mutant)]
         runs.sort(key=lambda run: run.seconds)
-        again = _Recorder(self._overlay(mutant), self.chosen, self.settings.gpu_memory)
+        again = _Recorder(self._overlay(mutant), self.judging, self.settings.gpu_memory)
         again._hot = frozenset(self.plan.hot)
         again._imports(mutant.path)
         after = list(again.imported)
@@ -153,6 +159,8 @@ class Package:
             again._run(run.root)
             after += again.runs[-1].findings
             named, others = self._new(after, mutant)
+        if self.judging.crashed:
+            raise RuntimeError("; ".join(self.judging.crashed.values()))
         return Outcome(mutant, bool(named), tuple(others), bool(runs))
 
     def _new(self, after: list[LocatedFinding], mutant: Mutant) -> tuple[list[LocatedFinding], list[LocatedFinding]]:
@@ -175,7 +183,7 @@ class Package:
         """The project with the mutated text in place of the right one; what is known of other files is kept."""
         base = self.project
         project = Project(base.root, base.roots, refuse, table.known, {mutant.path: mutant.text})
-        for name in ("_bytes", "_indexes", "_sources"):
+        for name in ("_bytes", "_indexes", "_sources", "_contents", "_refused"):
             setattr(project, name, {p: v for p, v in getattr(base, name).items() if p != mutant.path})
         project._found, project._listed = base._found, base._listed
         return project
