@@ -185,6 +185,34 @@ class CheckClass(Event):
 
 
 @dataclass(eq=False, kw_only=True)
+class ConfigureFSDP(Event):
+    """FSDP is asked for by settings. `by`: "arguments" (transformers, TRL) or "plugin" (accelerate).
+
+    `options` are FSDP's own settings without the prefix `fsdp_`, `arguments` those around them, `made` is the object.
+    """
+
+    by: str
+    options: dict[str, Value]
+    arguments: dict[str, Value]
+    made: Value
+
+
+@dataclass(eq=False, kw_only=True)
+class SetStateType(Event):
+    """The type of state dicts is changed on accelerate's plugin; `to` is a literal one."""
+
+    to: str
+
+
+@dataclass(eq=False, kw_only=True)
+class TrainerSaves(Event):
+    """`trainer.save_model()` of a transformers Trainer; `args` are its arguments."""
+
+    trainer: Value
+    args: Value
+
+
+@dataclass(eq=False, kw_only=True)
 class SetFlag(Event):
     """An attribute is set on a module that only another wrapper reads: DDP's `require_backward_grad_sync`."""
 

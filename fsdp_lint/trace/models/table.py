@@ -20,6 +20,7 @@ from fsdp_lint.trace.events import (
 from fsdp_lint.trace.models import (
     checkpoint,
     collectives,
+    configs,
     data,
     environment,
     frameworks,
@@ -370,7 +371,9 @@ def _other_library(run: Machine, dotted: str, call: Call) -> Value:
     if frameworks.is_model_class(dotted):
         return run.new(Module(library=dotted, args=tuple(call.args), kwargs=dict(call.kwargs)))
     if last[:1].isupper():
-        return Object(cls=dotted, args=tuple(call.args), kwargs=dict(call.kwargs))
+        made = Object(cls=dotted, args=tuple(call.args), kwargs=dict(call.kwargs))
+        configs.configure(run, dotted, call, made)
+        return made
     return Unknown(name=f"{last}(...)", inputs=tuple(call.values()))
 
 
@@ -386,6 +389,7 @@ def call_unknown(run: Machine, function: Value, call: Call) -> Value | None:
     if isinstance(function, Condition | Rank):
         return function
     name = call.name.rpartition(".")[2]
+    configs.trainer_call(run, function, call)
     init.unknown_method(run, function, call)
     if init.SEED_NAME.search(name) and (function.owner is None or name != "manual_seed"):
         return init.seed(run, call)

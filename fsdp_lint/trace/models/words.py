@@ -9,7 +9,24 @@ WORDS = frozenset(
         "CPUOffloadPolicy",
         "MixedPrecisionPolicy",
         "register_fsdp_forward_method",
+        "FullyShardedDataParallelPlugin",
+        "fsdp_config",
         "torch.distributed._composable",
         "torch.distributed._tensor",
+    }
+)
+# Classes of transformers and TRL that take `fsdp=` and `fsdp_config=`.
+ARGUMENTS = frozenset(
+    {
+        "TrainingArguments",
+        "Seq2SeqTrainingArguments",
+        "SFTConfig",
+        "DPOConfig",
+        "GRPOConfig",
+        "KTOConfig",
+        "ORPOConfig",
+        "CPOConfig",
+        "RewardConfig",
+        "RLOOConfig",
     }
 )

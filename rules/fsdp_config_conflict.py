@@ -1,0 +1,96 @@
+"""FSDP settings of transformers or accelerate contradict each other.
+
+## What it finds
+
+In `TrainingArguments(fsdp=..., fsdp_config={...})`, TRL's configs, and `FullyShardedDataParallelPlugin(...)`, literal
+settings that cannot be had together:
+
+- `gradient_checkpointing=True` and `activation_checkpointing` in `fsdp_config`;
+- `save_only_model=True` with `SHARDED_STATE_DICT`, or with `load_best_model_at_end=True`;
+- `cpu_ram_efficient_loading` without `sync_module_states`, with FSDP1;
+- in the plugin: `forward_prefetch` or a `reshard_after_forward` that is no bool with `fsdp_version=2`, a bool
+  `reshard_after_forward` with `fsdp_version=1`, `activation_checkpointing_offload` without `activation_checkpointing`
+  or with `fsdp_version=1`.
+
+## Why it is wrong
+
+Each but the third raises ValueError when the Trainer or the plugin is made, on all ranks, after the job has waited
+for its GPUs (read in transformers 5 and accelerate 1; links below). The third raised in transformers 4 from 4.40 on;
+without `sync_module_states` the other ranks keep "random weights", as the error said. Newer accelerate warns and
+switches it on.
+
+## How to mend it
+
+Choose one of the two: FSDP's own activation checkpointing rather than `gradient_checkpointing`, `FULL_STATE_DICT` where
+only the model is saved, `sync_module_states` with `cpu_ram_efficient_loading`.
+
+## When to leave it
+
+Never for those that raise. The rule reads literals in Python; settings in YAML or JSON files, on the command line and
+in environment variables are not seen, nor are dicts that are built elsewhere.
+
+## References
+
+- https://github.com/huggingface/transformers/issues/30404 (checkpointing set twice)
+- https://github.com/huggingface/transformers/pull/36627 (`save_only_model` and `SHARDED_STATE_DICT`)
+- https://github.com/huggingface/transformers/issues/25100 (`sync_module_states` must be True)
+- https://github.com/huggingface/accelerate/blob/main/src/accelerate/utils/dataclasses.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fsdp_lint.rule import Finding, Rule, Severity
+from fsdp_lint.trace.events import ConfigureFSDP
+from fsdp_lint.trace.models.configs import setting
+from fsdp_lint.trace.trace import Trace
+
+SHARDED = "SHARDED_STATE_DICT"
+
+
+def check(trace: Trace) -> Iterator[Finding]:
+    """One finding for each object with settings that exclude each other; it names the first pair."""
+    for config in trace.every(ConfigureFSDP):
+        conflict = next(_of_arguments(config) if config.by == "arguments" else _of_plugin(config), None)
+        if conflict is not None:
+            yield Finding(at=config, message=conflict)
+
+
+def _of_arguments(config: ConfigureFSDP) -> Iterator[str]:
+    options = {name: setting(value) for name, value in config.options.items()}
+    given = {name: setting(value) for name, value in config.arguments.items()}
+    if given.get("gradient_checkpointing") is True and options.get("activation_checkpointing") is True:
+        yield "`gradient_checkpointing` and FSDP's `activation_checkpointing` are both set: the Trainer raises"
+    if given.get("save_only_model") is True and options.get("state_dict_type") == SHARDED:
+        yield "`save_only_model` cannot be had with `SHARDED_STATE_DICT`: the Trainer raises"
+    if given.get("save_only_model") is True and given.get("load_best_model_at_end") is True:
+        yield "`save_only_model` and `load_best_model_at_end` cannot be had together with FSDP: the Trainer raises"
+    yield from _loading(options, str(options.get("version", "")))
+
+
+def _of_plugin(config: ConfigureFSDP) -> Iterator[str]:
+    options = {name: setting(value) for name, value in config.options.items()}
+    version = str(options.get("fsdp_version", ""))
+    reshard = options.get("reshard_after_forward")
+    if version == "2" and options.get("forward_prefetch") is not None:
+        yield "`forward_prefetch` is not there with `fsdp_version=2`: the plugin raises"
+    if version == "2" and isinstance(reshard, str):
+        yield "`reshard_after_forward` must be a bool with `fsdp_version=2`: the plugin raises"
+    if version == "1" and isinstance(reshard, bool):
+        yield "`reshard_after_forward` must be no bool with `fsdp_version=1`: the plugin raises"
+    if options.get("activation_checkpointing_offload") is True:
+        if options.get("activation_checkpointing") is False:
+            yield "`activation_checkpointing_offload` needs `activation_checkpointing`: the plugin raises"
+        elif version == "1":
+            yield "`activation_checkpointing_offload` needs `fsdp_version=2`: the plugin raises"
+    yield from _loading(options, version)
+
+
+def _loading(options: dict[str, bool | str | None], version: str) -> Iterator[str]:
+    efficient = options.get("cpu_ram_efficient_loading") is True
+    if version != "2" and efficient and options.get("sync_module_states") is False:
+        yield "`cpu_ram_efficient_loading` loads on rank 0; without `sync_module_states` the others start at random"
+
+
+RULE = Rule(check, code="FSDP620", severity=Severity.ERROR, since="0.1.0")

@@ -1,0 +1,74 @@
+"""`trainer.save_model()` with `SHARDED_STATE_DICT` writes no weights.
+
+## What it finds
+
+`save_model()` of a transformers or TRL Trainer whose arguments say `fsdp_config={"state_dict_type":
+"SHARDED_STATE_DICT"}`, where nothing changes the type before.
+
+## Why it is wrong
+
+Under FSDP `Trainer.save_model` saves where the type is `FULL_STATE_DICT` and **does nothing otherwise, without a word**
+(read in transformers 4.40 to 5: `if "FULL_STATE_DICT" in str(...state_dict_type)`). The folder holds a tokenizer and a
+config at most; the training is only in the last checkpoint, as shards.
+
+## How to mend it
+
+Call `trainer.accelerator.state.fsdp_plugin.set_state_dict_type("FULL_STATE_DICT")` before `save_model()`; the
+checkpoints on the way may stay sharded.
+
+## When to leave it
+
+Where the sharded checkpoint is what you want: then leave `save_model()` out, or merge it with
+`accelerate merge-weights`. The rule reads literals in Python; settings from files and the command line are not seen.
+
+## References
+
+- https://github.com/huggingface/transformers/issues/30491
+- https://huggingface.co/docs/accelerate/usage_guides/fsdp (saving and loading)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fsdp_lint.fix.arguments import receiver_of, text_of
+from fsdp_lint.fix.edits import Fix, InsertBefore
+from fsdp_lint.rule import Applicability, Finding, Rule, Severity
+from fsdp_lint.trace.events import ConfigureFSDP, SetStateType, TrainerSaves
+from fsdp_lint.trace.models.configs import setting
+from fsdp_lint.trace.trace import Trace
+from fsdp_lint.trace.values import options_of
+
+
+def check(trace: Trace) -> Iterator[Finding]:
+    """One finding for each save that saves nothing."""
+    for save in trace.every(TrainerSaves):
+        args = {value.number for value, _ in options_of(save.args)}
+        config = next((c for c in trace.every(ConfigureFSDP) if c.made.number in args), None)
+        if config is None or len(args) != 1 or any(True for _ in trace.every(SetStateType)):
+            continue
+        kind = setting(config.options.get("state_dict_type"))
+        if isinstance(kind, str) and kind.upper() == "SHARDED_STATE_DICT":
+            yield Finding(
+                at=save,
+                message="`save_model()` writes no weights where the state dict type is `SHARDED_STATE_DICT`",
+                because=[(config, "the type is set here")],
+                fix=_fix(save),
+            )
+
+
+def _fix(save: TrainerSaves) -> Fix | None:
+    trainer = receiver_of(save.site)
+    if trainer is None:
+        return None
+    text = f'{text_of(trainer)}.accelerator.state.fsdp_plugin.set_state_dict_type("FULL_STATE_DICT")'
+    return Fix("Gather the weights for this save", (InsertBefore(save.site, text),), Applicability.UNSAFE)
+
+
+RULE = Rule(
+    check,
+    code="FSDP320",
+    severity=Severity.ERROR,
+    fixes=frozenset({Applicability.UNSAFE}),
+    since="0.1.0",
+)
