@@ -90,7 +90,7 @@ def _of_plugin(config: ConfigureFSDP) -> Iterator[str]:
 def _loading(options: dict[str, bool | str | None], version: str) -> Iterator[str]:
     efficient = options.get("cpu_ram_efficient_loading") is True
     if version != "2" and efficient and options.get("sync_module_states") is False:
-        yield "`cpu_ram_efficient_loading` loads on rank 0; without `sync_module_states` the others start at random"
+        yield "`cpu_ram_efficient_loading` loads on rank 0; without `sync_module_states` the rest starts at random"
 
 
 RULE = Rule(check, code="FSDP620", severity=Severity.ERROR, since="0.1.0")
