@@ -58,6 +58,20 @@ class Shard(Event):
 
 
 @dataclass(eq=False, kw_only=True)
+class CallPolicy(Event):
+    """A function that decides which modules FSDP1 wraps is called without the module to decide about."""
+
+    policy: str
+
+
+@dataclass(eq=False, kw_only=True)
+class Swallow(Event):
+    """A handler of every exception that goes on: `key` is that of the test which holds inside its `try`."""
+
+    key: tuple[object, ...]
+
+
+@dataclass(eq=False, kw_only=True)
 class ShardEach(Event):
     """`model.apply(fully_shard)`: each module of `module` becomes a unit."""
 

@@ -10,7 +10,7 @@ from typing import Any
 import libcst as cst
 
 from fsdp_lint.source.file import Site
-from fsdp_lint.trace.events import Attach, RepointOptimizer, SetEntry, SetFlag, Shard, Tie
+from fsdp_lint.trace.events import Attach, RepointOptimizer, SetEntry, SetFlag, Shard, Swallow, Tie
 from fsdp_lint.trace.expressions import LONG, UNROLL, Expressions
 from fsdp_lint.trace.models import table
 from fsdp_lint.trace.models.api import Call
@@ -542,6 +542,10 @@ class Interpreter(Expressions):
 
     def handler(self, node: cst.ExceptHandler | cst.ExceptStarHandler) -> None:
         """An except clause."""
+        if _catches_all(node) and not _gives_up(node.body):
+            key = next((literal.key for literal in reversed(self.guards) if literal.kind == "handler"), None)
+            if key is not None:
+                self.emit(Swallow, self.site(node), key=key)
         if node.name is not None:
             self.assign(node.name.name, Unknown())
         self.run_body(node.body)
@@ -662,6 +666,20 @@ def _import_name(node: cst.Attribute | cst.Name) -> str:
         assert isinstance(node.value, cst.Attribute | cst.Name)
         return f"{_import_name(node.value)}.{node.attr.value}"
     return node.value
+
+
+def _catches_all(handler: cst.ExceptHandler | cst.ExceptStarHandler) -> bool:
+    """True for a handler of all errors: bare, or of Exception."""
+    return handler.type is None or bool(table.words(handler.type) & {"Exception", "BaseException"})
+
+
+def _gives_up(node: cst.CSTNode) -> bool:
+    """True when a handler raises, or ends the program, somewhere."""
+    if isinstance(node, cst.Raise):
+        return True
+    if isinstance(node, cst.Call) and table.words(node.func) & {"exit", "_exit", "abort", "quit", "fail", "kill"}:
+        return True
+    return any(_gives_up(child) for child in node.children)
 
 
 def _is_import_error(handler: cst.ExceptHandler | cst.ExceptStarHandler) -> bool:

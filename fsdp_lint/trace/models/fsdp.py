@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from fsdp_lint.trace.events import (
+    CallPolicy,
     Collective,
     Freeze,
     RegisterForward,
@@ -13,8 +16,8 @@ from fsdp_lint.trace.events import (
     Unshard,
 )
 from fsdp_lint.trace.models import fsdp1
-from fsdp_lint.trace.models.api import NOTHING, Call, Machine, constant_name
-from fsdp_lint.trace.values import Bound, Const, External, Function, Module, Partial, Sequence, Unknown, Value
+from fsdp_lint.trace.models.api import NOTHING, Call, Handler, Machine, constant_name
+from fsdp_lint.trace.values import Bound, Const, External, Function, Module, Object, Partial, Sequence, Unknown, Value
 
 GENERATION_2 = (
     "torch.distributed.fsdp.fully_shard",
@@ -80,6 +83,9 @@ FSDP1_KEYWORDS = (
     "ignored_states",
     "device_mesh",
 )
+
+
+FUNCTION_POLICIES = ("transformer_auto_wrap_policy", "size_based_auto_wrap_policy", "lambda_auto_wrap_policy")
 
 
 def fully_shard(run: Machine, call: Call) -> Value:
@@ -211,7 +217,17 @@ def clip_method(run: Machine, call: Call) -> Value:
     return Unknown()
 
 
+def policy(name: str, run: Machine, call: Call) -> Value:
+    """`transformer_auto_wrap_policy(module, recurse, nonwrapped_numel, ...)`: whether a module is wrapped."""
+    asked = len(call.args) + len({"module", "recurse", "nonwrapped_numel"} & set(call.kwargs))
+    if asked < 3 and not call.open:
+        run.emit(CallPolicy, call.site, policy=name)
+    return Object(cls=name, args=tuple(call.args), kwargs=dict(call.kwargs), site=call.site)
+
+
+ASKED: dict[str, Handler] = {f"torch.distributed.fsdp.wrap.{name}": partial(policy, name) for name in FUNCTION_POLICIES}
 FUNCTIONS = {
+    **ASKED,
     **dict.fromkeys(GENERATION_2, fully_shard),
     **dict.fromkeys(GENERATION_1, wrap),
     **dict.fromkeys(WRAPPERS, ddp),
