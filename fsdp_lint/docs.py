@@ -15,6 +15,10 @@ from fsdp_lint.registry import RegisteredRule, rules
 _CHECKOUT = Path(__file__).resolve().parent.parent
 _MARKS = re.compile(r"\s*# (?:expect|expect-because|known-miss|known-false|event): .*$")
 _BLOCK = re.compile(r"^# /// verify$.*?^# ///$\n", re.MULTILINE | re.DOTALL)
+_OPTIONS = {
+    frozenset({Applicability.SAFE}): "`--fix`",
+    frozenset({Applicability.UNSAFE}): "`--fix --unsafe-fixes`",
+}
 _COMMAND = "python -m fsdp_lint.docs"
 
 
@@ -32,7 +36,9 @@ def page(each: RegisteredRule, fixtures: Path | None) -> str:
         f"{each.rule.code} | {each.rule.severity.value} | fix: {kinds} | {default} by default | since {each.rule.since}"
     )
     parts = [f"# {each.name}", facts, each.doc]
-    how = "`--fix`" if Applicability.SAFE in each.rule.fixes else "`--fix --unsafe-fixes`"
+    how = _OPTIONS.get(
+        each.rule.fixes - {Applicability.DISPLAY}, "`--fix`, or `--fix --unsafe-fixes` as the finding says"
+    )
     example = _example(fixtures / each.name.replace("-", "_"), how) if fixtures else ""
     return "\n\n".join([*parts, f"## Example\n\n{example}"] if example else parts).rstrip() + "\n"
 
@@ -42,17 +48,22 @@ def stripped(text: str) -> str:
     return "\n".join(_MARKS.sub("", line) for line in _BLOCK.sub("", text).split("\n"))
 
 
-def _example(folder: Path, how: str) -> str:
-    """A bad program and the way to its twin: the plainest, `bad_inline`, else the first of those that show a cure."""
+def example_of(folder: Path) -> tuple[Path, Path | None] | None:
+    """The bad program that stands on a rule's page, and its twin: `bad_inline`, else the first that shows a cure."""
     twins = {bad: _twin(bad) for bad in sorted(folder.glob("bad_*")) if bad.suffix == ".py" or bad.is_dir()}
-    if not twins:
-        return ""
 
     def plainest(item: tuple[Path, Path | None]) -> tuple[bool, bool, bool, Path]:
         bad, twin = item
         return bad.is_dir(), twin is None or not twin.name.startswith("fixed_"), bad.stem != "bad_inline", bad
 
-    bad, twin = min(twins.items(), key=plainest)
+    return min(twins.items(), key=plainest) if twins else None
+
+
+def _example(folder: Path, how: str) -> str:
+    found = example_of(folder)
+    if found is None:
+        return ""
+    bad, twin = found
     old = _texts(bad)
     parts = [_code("python", text, name) for name, text in old.items()]
     if twin is not None:

@@ -31,7 +31,7 @@ from collections.abc import Iterator
 
 from fsdp_lint.fix.arguments import argument, keywords, text_of
 from fsdp_lint.fix.edits import Fix, InsertBefore
-from fsdp_lint.fix.spelling import spelled, spelled_in_module
+from fsdp_lint.fix.spelling import spelled_in_module
 from fsdp_lint.rule import Applicability, Finding, Rule, Severity
 from fsdp_lint.trace.events import InitProcessGroup, SetDevice, Shard, UseCuda
 from fsdp_lint.trace.trace import Trace, whenever
@@ -74,16 +74,16 @@ def _fix(start: InitProcessGroup, use: UseCuda) -> Fix | None:
     if {*keywords(start.site)} & {"rank", "world_size", "store", "init_method"} or _starts_processes(start):
         return None
     backend = argument(start.site, "backend", 0)
-    choice = spelled(start.site, "torch.cuda", "set_device")
+    cuda = spelled_in_module(start.site, "torch", "cuda")
     environment = spelled_in_module(start.site, "os", "environ")
-    if choice is None or environment is None:
+    if cuda is None or environment is None:
         return None
-    text = f'{choice[0]}(int({environment[0]}["LOCAL_RANK"]))'
+    text = f'{cuda[0]}.set_device(int({environment[0]}["LOCAL_RANK"]))'
     # With a backend that is a variable, or CUDA under a condition, the same line may run where there is no GPU.
     sure = (backend is None or text_of(backend)[:1] in "'\"") and whenever(use, start)
     return Fix(
         "Choose this rank's GPU before the process group is made",
-        (InsertBefore(start.site, text), *choice[1], *environment[1]),
+        (InsertBefore(start.site, text), *cuda[1], *environment[1]),
         Applicability.SAFE if sure else Applicability.UNSAFE,
     )
 

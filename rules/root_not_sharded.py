@@ -95,7 +95,7 @@ def _fix(last: Shard, model: Value, inner: list[Shard]) -> Fix | None:
         return None
     steps = list(last.module.line()).index(model) if model in last.module.line() else 0
     site = inner[-1].site if inner[-1] is not last else last.site
-    written = (outer_call(site, steps) if steps else None) or named_call(site, called(model))
+    written = named_call(site, called(model)) or (outer_call(site, steps) if steps else None)
     if written is None:
         return None
     anchor, text = written

@@ -229,6 +229,7 @@ def test_move_behind_a_whole_loop() -> None:
 
 
 REFUSED = {
+    "a method of the model that a wrapper hides": "o = AdamW(m.groups())\nm = fully_shard(m)\n",
     "a list that is chosen grows between": "o = AdamW(groups)\n(groups if x else rest).append(1)\nfully_shard(m)\n",
     "an item of a list grows between": "o = AdamW(groups)\ngroups[0]['params'].append(1)\nfully_shard(m)\n",
     "a method of the same class reads what another sets": "class T:\n  def f(self):\n    self.a(AdamW)\n"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fsdp_lint import engine, registry, settings
+from fsdp_lint import docs, engine, registry, settings
 from fsdp_lint.findings import Report
 
 ROOT = Path(__file__).parent.parent / "fixtures"
@@ -130,3 +130,14 @@ def test_a_rule_fixes_what_it_declares(rule: registry.RegisteredRule) -> None:
     }
     assert kinds <= rule.rule.fixes
     assert bool(kinds) == bool(rule.rule.fixes)
+
+
+@pytest.mark.parametrize("rule", [r for r in registry.rules() if r.rule.fixes], ids=lambda rule: rule.name)
+def test_a_page_says_which_option_makes_its_example(rule: registry.RegisteredRule) -> None:
+    found = docs.example_of(ROOT / rule.name.replace("-", "_"))
+    if found is None or found[1] is None or not found[1].name.startswith("fixed_"):
+        assert "Fixed by" not in docs.page(rule, ROOT)
+        return
+    bad = found[0]
+    safe = engine.fix_files([bad], settings.Settings(root=bad if bad.is_dir() else bad.parent)).changed
+    assert ("Fixed by `--fix --unsafe-fixes`:" if safe else "Fixed by `--fix`:") not in docs.page(rule, ROOT)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fsdp_lint.findings import Applicability, LocatedFinding, LocatedFix, Place, Report, TextEdit
+from fsdp_lint.findings import Applicability, LocatedFinding, LocatedFix, Place, Report, Severity, TextEdit
 from fsdp_lint.fix.lines import Lines
 from fsdp_lint.source.file import Source, Unreadable
 
@@ -105,8 +105,9 @@ def settle(
             texts = {**texts, **{path: read(path) for path in others}}
         after = _Attempt(analyse, unsafe).make(texts, report, tried, owned)
         if not isinstance(after, str):
-            fixed += len(report.findings) - len(after[1].findings)
+            gone = Counter(map(_kind, report.findings)) - Counter(map(_kind, after[1].findings))
             texts, report, more = after
+            fixed += gone.total() + len(more)
             applied += [*(owners[fix][0] for fix in tried), *more]
             # Each success leaves fewer findings, so parts of a round need not count as rounds.
             rounds -= 1 if batch is None else 0
@@ -175,17 +176,18 @@ class _Attempt:
         expected = Counter(map(_kind, report.findings))
         expected.subtract(map(_kind, owned))
         extra = Counter(map(_kind, after.findings)) - expected
-        if not extra:
-            return fresh, after, []
         if any(_kind(finding) in extra for finding in owned):
             return "the finding is still there"
-        brought = [finding for finding in after.findings if _kind(finding) in extra]
+        # Advice is no mistake: what is said of a model may well change with the way in which it is sharded.
+        brought = [f for f in after.findings if _kind(f) in extra and f.severity is not Severity.INFO]
+        if not brought:
+            return fresh, after, []
         others = choose([finding.fix for finding in brought if finding.fix is not None], self.unsafe)
         if self.followed and all(finding.fix in others for finding in brought):
             further = dataclasses.replace(self, followed=self.followed - 1).make(fresh, after, others, brought)
             if not isinstance(further, str):
                 return further[0], further[1], [*brought, *further[2]]
-        code, path, message = min(extra)
+        code, path, message = min(map(_kind, brought))
         return f"it brought {code} in {path}: {message}"
 
 

@@ -90,6 +90,20 @@ def knows(site: Site, path: str) -> bool:
     return path in names.read | names.bound
 
 
+def assigned_call(site: Site, name: str) -> Site | None:
+    """The call whose value a variable of the function around a node gets; None where it is not bound just once."""
+    import libcst as cst
+
+    found: list[cst.BaseExpression] = []
+    open_nodes = _function_around(site)
+    while open_nodes:
+        node = open_nodes.pop()
+        if isinstance(node, cst.Assign) and any(path_of(target.target) == name for target in node.targets):
+            found.append(node.value)
+        open_nodes.extend(node.children)
+    return Site(site.source, found[0]) if len(found) == 1 and isinstance(found[0], cst.Call) else None
+
+
 def loop_for(call: Site, innermost: bool = False) -> tuple[Site, str] | None:
     """The outermost loop around a call that does nothing else, whatever it tests, and what it goes over, as text.
 
@@ -103,7 +117,7 @@ def loop_for(call: Site, innermost: bool = False) -> tuple[Site, str] | None:
         found = loop
         if innermost:
             break
-    path = path_of(_iterated(found.iter, slices=False)) if found is not None else None
+    path = path_of(_viewed(found.iter)) if found is not None else None
     return (Site(call.source, found), path) if found is not None and path is not None else None
 
 
@@ -201,6 +215,22 @@ def _owner(node: cst.BaseExpression, steps: int, loops: list[cst.For]) -> cst.Ba
         else:
             return None
     return node if isinstance(node, cst.Name | cst.Attribute) else None
+
+
+def _viewed(node: cst.BaseExpression) -> cst.BaseExpression | None:
+    """`model` in `model.modules()`, `list(model.named_modules())` and the like; None for anything else."""
+    import libcst as cst
+
+    while True:
+        match node:
+            case cst.Call(
+                func=cst.Name(value="enumerate" | "reversed" | "list" | "tuple"), args=[cst.Arg(value=inner)]
+            ):
+                node = inner
+            case cst.Call(func=cst.Attribute(value=inner, attr=cst.Name(value=name)), args=[]):
+                return inner if name in ("modules", "named_modules", "children", "named_children") else None
+            case _:
+                return None
 
 
 def _iterated(node: cst.BaseExpression, slices: bool = True) -> cst.BaseExpression:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fsdp_lint.fix.arguments import argument, function_of, is_path, keywords, receiver_of, text_of
-from fsdp_lint.fix.calls import knows
+from fsdp_lint.fix.calls import assigned_call, knows
 from fsdp_lint.fix.edits import Edit, EnsureImport
 from fsdp_lint.fix.ranks import AllRanks, Collected, above_rank_test, by_all_ranks, on_rank_zero, opened_around
 from fsdp_lint.fix.spelling import spelled
 from fsdp_lint.source.file import Site
-from fsdp_lint.trace.events import Save, TakeState
+from fsdp_lint.trace.events import Backward, Save, Step, TakeState
 from fsdp_lint.trace.models.checkpoint import STATE
 from fsdp_lint.trace.saving import by_every_rank, by_rank_zero, optimizer_states, taken
-from fsdp_lint.trace.trace import Trace, called, called_by_one_rank, rank_guard
+from fsdp_lint.trace.trace import Trace, called, called_by_one_rank, common_depth, rank_guard
 from fsdp_lint.trace.values import Optimizer, StateDict
 
 FULL = "full_state_dict=True, cpu_offload=True"
@@ -51,6 +51,11 @@ def _collected(trace: Trace, save: Save, state: StateDict) -> tuple[Collected, t
     take = taken(trace, state)
     if take is None or not (by_every_rank(save) or by_rank_zero(save)):
         return None
+    # What is kept between calls or over steps, an average say, is not for the file alone.
+    if common_depth(take, save) < min(len(take.stack), len(save.stack)) or not {*save.loops} <= {*take.loops}:
+        return None
+    if any(take.order < event.order < save.order for event in trace.events if isinstance(event, Backward | Step)):
+        return None
     # Under a test of the rank it can be taken out of it only where both are seen side by side.
     if rank_guard(take) is not None and (
         take.stack != save.stack or above_rank_test(save.site) is None or called_by_one_rank(take)
@@ -70,7 +75,8 @@ def _of_model(take: TakeState) -> tuple[Collected, tuple[Edit, ...]] | None:
         if not {*keywords(site)} <= {"model", "options"}:
             return None
         # Of other options, only those that do not matter for a whole dict may be lost.
-        if given is not None and not {*keywords(given)} <= {"full_state_dict", "cpu_offload"}:
+        made = assigned_call(site, text_of(given)) if given is not None and is_path(given) else given
+        if given is not None and (made is None or not {*keywords(made)} <= {"full_state_dict", "cpu_offload"}):
             return None
         gather: tuple[str, tuple[EnsureImport, ...]] | None = (text_of(function), ())
     else:

@@ -14,6 +14,20 @@ from fsdp_lint.source.file import Site, Source
 if TYPE_CHECKING:
     import libcst as cst
 
+# What a wrapper around a model has, too.
+_OF_EVERY_MODULE = frozenset(
+    (
+        "parameters",
+        "named_parameters",
+        "modules",
+        "named_modules",
+        "children",
+        "named_children",
+        "buffers",
+        "state_dict",
+    )
+)
+
 _functions: WeakKeyDictionary[Source, dict[str, list[cst.FunctionDef]]] = WeakKeyDictionary()
 
 
@@ -48,7 +62,12 @@ def can_move_after(statement: Site, anchor: Site) -> tuple[Site, ...] | None:
             _leaves_block(other) or _disturbs(theirs, names, allow_mended=False) or _meets_unseen(other, theirs, names)
         ):
             return None
-    if names.bound & goal.read or _disturbs(goal, names, allow_mended=True) or _meets_unseen(target, goal, names):
+    if (
+        _loses(names, goal)
+        or names.bound & goal.read
+        or _disturbs(goal, names, allow_mended=True)
+        or _meets_unseen(target, goal, names)
+    ):
         return None
     return tuple(moved)
 
@@ -85,6 +104,15 @@ def can_move_call_after(call: Site, anchor: Site) -> bool:
         if touched and not theirs.calls & names.calls:
             return False
     return True
+
+
+def _loses(names: Names, goal: Names) -> bool:
+    """Whether the moved code reads an attribute that a wrapper, which the anchor may put there, does not have."""
+    for path in names.read:
+        base, _, attribute = path.rpartition(".")
+        if base in goal.bound and attribute not in _OF_EVERY_MODULE:
+            return True
+    return False
 
 
 def _count_effect(home: Site, names: Names) -> None:
