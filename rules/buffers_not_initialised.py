@@ -38,7 +38,7 @@ from fsdp_lint.rule import Finding, Rule, Severity
 from fsdp_lint.trace.events import Event, Initialise, LoadState, Materialise, RegisterBuffer, Shard
 from fsdp_lint.trace.filling import fills, first_use, writes_buffer
 from fsdp_lint.trace.trace import Trace, called, touches
-from fsdp_lint.trace.values import exclusive
+from fsdp_lint.trace.values import Module, Value, exclusive
 
 
 def check(trace: Trace) -> Iterator[Finding]:
@@ -76,7 +76,14 @@ def _registered(trace: Trace, made: Materialise) -> list[RegisterBuffer]:
         and each.persistent is not None
         and each.writers is not None
         and "forward" not in each.writers
+        and not _is_replaced(each.of)
     ]
+
+
+def _is_replaced(module: Value) -> bool:
+    """True when another module has taken its place in the model."""
+    owner = module.owner
+    return isinstance(owner, Module) and bool(owner.children) and module not in owner.children.values()
 
 
 def _is_written(trace: Trace, each: RegisterBuffer, made: Materialise, use: Event) -> bool:

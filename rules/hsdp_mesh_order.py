@@ -42,7 +42,7 @@ from fsdp_lint.trace.trace import Trace, called
 from fsdp_lint.trace.values import Mesh
 
 SHARDS = re.compile(r"shard|fsdp", re.IGNORECASE)
-REPLICATES = re.compile(r"repl|ddp|^(dp|data|data_parallel)$", re.IGNORECASE)
+REPLICATES = re.compile(r"repl|(^|_)rep($|_)|ddp|^(dp|data|data_parallel)$", re.IGNORECASE)
 
 
 def check(trace: Trace) -> Iterator[Finding]:

@@ -37,15 +37,16 @@ from collections.abc import Iterator
 
 from fsdp_lint.rule import Finding, Rule, Severity
 from fsdp_lint.trace.events import Event, Initialise, LoadState, Shard
-from fsdp_lint.trace.filling import fills, first_use
+from fsdp_lint.trace.filling import fills, first_use, roots
 from fsdp_lint.trace.trace import Trace, called, flag_of, rank_guard, touches
-from fsdp_lint.trace.values import Literal, Value, exclusive
+from fsdp_lint.trace.values import Literal, Module, Value, exclusive
 
 PLAIN = frozenset({"load_state_dict", "load_model", ".copy_()"})
 
 
 def check(trace: Trace) -> Iterator[Finding]:
     """One finding for each load that one rank alone makes before sharding."""
+    yield from _pretrained_on_one(trace)
     for load in trace.events:
         if not isinstance(load, LoadState | Initialise) or load.how not in PLAIN:
             continue
@@ -65,6 +66,31 @@ def check(trace: Trace) -> Iterator[Finding]:
             break
 
 
+def _pretrained_on_one(trace: Trace) -> Iterator[Finding]:
+    """One finding for each model that one rank takes from a checkpoint and the others make anew."""
+    for shard in roots(trace):
+        guard = rank_guard(shard)
+        if guard is None or shard.generation != 2 or not _is_pretrained(shard.module):
+            continue
+        others = [
+            other
+            for other in trace.every(Shard)
+            if other.site == shard.site and exclusive(other.guards, shard.guards) and other.module is not shard.module
+        ]
+        if not others or any(_is_pretrained(other.module) for other in others):
+            continue
+        if not _reaches_all(trace, shard, shard.module, guard):
+            yield Finding(
+                at=shard,
+                message=f"only one rank takes `{called(shard.module)}` from a checkpoint, and `fully_shard` does not "
+                "send its values to the others, whose shards stay as they were made",
+            )
+
+
+def _is_pretrained(model: Value) -> bool:
+    return isinstance(model, Module) and (model.library or "").endswith(".from_pretrained")
+
+
 def _sharded_after(trace: Trace, load: Event, model: Value, guard: Literal | None) -> Shard | None:
     for shard in trace.shards(model):
         if not trace.before(load, shard) or shard.order < load.order or guard in shard.guards:
@@ -79,9 +105,14 @@ def _sharded_after(trace: Trace, load: Event, model: Value, guard: Literal | Non
 def _reaches_all(trace: Trace, load: Event, model: Value, guard: Literal) -> bool:
     """True when the other ranks get the values in some way, may get them, or the model is not used in sight."""
     use = first_use(trace, model, load)
-    if use is None or guard in use.guards or trace.replicated(model, use):
+    if (
+        use is None
+        or trace.replicated(model, use)
+        or (guard in use.guards and isinstance(load, LoadState | Initialise))
+    ):
         return True
-    if any(guard not in event.guards for event in fills(trace, model, load, use)):
+    fillers = fills(trace, model, load, use)
+    if any(guard not in event.guards or isinstance(load, Shard) for event in fillers):
         return True
     return any(
         exclusive(other.guards, load.guards) and other.order < use.order and any(touches(o, model) for o in other.into)

@@ -38,7 +38,7 @@ from fsdp_lint.trace.values import (
 READING = re.compile(
     r"^_?(set_(requires|is|reshard|modules|unshard|gradient|all)|get|num|count|print|enable|disable|gradient_|config|log|"
     r"train|eval|parameters|freeze|unfreeze|forward|generate|named|is_|has_|state_dict|compile|summary|estimate|"
-    r"requires_grad|zero_grad|no_sync|clip|encode|decode|predict|loss|sample|save|push|size|device|dtype|register|named_|modules|children|__)"
+    r"tie_weights|requires_grad|zero_grad|no_sync|clip|encode|decode|predict|loss|sample|save|push|size|device|dtype|register|named_|modules|children|__)"
 )
 SENDING = frozenset({"broadcast", "scatter", "broadcast_object_list", "distribute_tensor", "all_reduce", "all_gather"})
 READERS = re.compile(
@@ -106,6 +106,8 @@ def _is_of(value: Value, model: Value) -> bool:
         return touches(value.of, model)
     if isinstance(value, Tensor):
         return value.source is not None and _is_of(value.source, model)
+    if any(_is_of(made_from, model) for one in value.line() if isinstance(one, Unknown) for made_from in one.inputs):
+        return True
     return touches(value, model)
 
 
@@ -147,7 +149,7 @@ def seed_of(trace: Trace, model: Module, shard: Shard) -> Seed | None:
 
 def agreed(trace: Trace, model: Module, shard: Shard, use: Event) -> bool:
     """True when something makes the ranks' values the same after the model was made, or may do so."""
-    same_seed = False
+    same_seed, drawn = False, False
     for event in trace.events[model.born :]:
         if event.order >= use.order:
             return False
@@ -159,7 +161,9 @@ def agreed(trace: Trace, model: Module, shard: Shard, use: Event) -> bool:
             if touches(event.of, model):
                 return True
         elif isinstance(event, Initialise):
-            if (same_seed or event.order > shard.order) and any(touches(one, model) for one in event.of):
+            drawn = drawn or event.random
+            agrees = same_seed or event.order > shard.order or not drawn
+            if agrees and any(touches(one, model) for one in event.of):
                 return True
         elif _writes(event, model) and not (isinstance(event, Shard) and event is shard):
             return True
@@ -216,7 +220,7 @@ def own_starts(trace: Trace) -> Iterator[Start]:
     """The sharded models for which nothing makes the ranks' random values the same but the seed."""
     for shard in roots(trace):
         model = made_here(shard.module)
-        if model is None or model.born > shard.order:
+        if model is None or model.born > shard.order or trace.in_test(shard):
             continue
         if shard.generation == 1 and (
             not shard.kwargs_known or flag_of(shard, "sync_module_states", False) is not False
