@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -97,6 +98,7 @@ def _text_edits(edit: Edit) -> Iterator[TextEdit]:
             pass  # all imports of a fix are brought in together
 
 
+@functools.lru_cache(maxsize=8)
 def _lines(source: Source) -> Lines:
     return Lines(source.path, source.text, source.tree.default_newline, source.tree.default_indent)
 

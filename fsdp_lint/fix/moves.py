@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 from fsdp_lint.fix.arguments import argument
 from fsdp_lint.fix.blocks import between, common_block, is_statement, parents, stands_alone, statement_of
 from fsdp_lint.fix.names import Names, beginnings, names_of, path_of
-from fsdp_lint.source.file import Site, Source
+from fsdp_lint.source.file import Site, Source, children
 
 if TYPE_CHECKING:
     import libcst as cst
@@ -248,5 +248,5 @@ def _exits(node: cst.CSTNode, in_loop: bool) -> Iterator[bool]:
         return
     if isinstance(node, cst.Return | cst.Yield) or (isinstance(node, cst.Break | cst.Continue) and not in_loop):
         yield True
-    for child in node.children:
+    for child in children(node):
         yield from _exits(child, in_loop or isinstance(node, cst.For | cst.While))

@@ -130,7 +130,7 @@ class Project:
         source = self._source(path)
         self.notes.files.add(path)
         if source is not None and path not in self.notes.parsed:
-            self.notes.parsed[path] = source.text.count("\n")
+            self.notes.parsed[path] = source.lines
         return source
 
     def _source(self, path: Path) -> Source | None:

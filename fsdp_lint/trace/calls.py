@@ -9,7 +9,7 @@ from pathlib import Path
 import libcst as cst
 
 from fsdp_lint.project.resolve import Definition
-from fsdp_lint.source.file import Site, Source
+from fsdp_lint.source.file import Site, Source, children
 from fsdp_lint.trace.models import table
 from fsdp_lint.trace.models.api import Call
 from fsdp_lint.trace.state import DEPTH, Frame, State
@@ -73,7 +73,7 @@ def definitions(source: Source) -> dict[str, cst.FunctionDef | cst.ClassDef]:
 def _words(node: cst.CSTNode) -> set[str]:
     if isinstance(node, cst.Name):
         return {node.value}
-    return {word for child in node.children for word in _words(child)}
+    return {word for child in children(node) for word in _words(child)}
 
 
 def is_tracked(value: Value) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from fsdp_lint.source.file import children
 from fsdp_lint.trace.events import (
     Backward,
     Collective,
@@ -463,7 +464,7 @@ def happens_inside(event: Event, outer: Event) -> bool:
         node = todo.pop()
         if node is site.node:
             return True
-        todo.extend(node.children)
+        todo.extend(children(node))
     return False
 
 
