@@ -48,7 +48,7 @@ def test_a_part_of_a_word_does_not_pass() -> None:
 def test_without_the_prefilter_the_same_is_found(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = Settings(root=path if path.is_dir() else path.parent)
     with_it = analyse([path], settings)
-    monkeypatch.setattr(engine, "_seeds", lambda scope: (sorted(scope.universe), []))
+    monkeypatch.setattr(engine, "_seeds", lambda scope, *_: (sorted(scope.universe), []))
     without = analyse([path], settings)
     assert with_it.findings == without.findings
     assert with_it.errors == without.errors

@@ -311,7 +311,7 @@ def life(index: FileIndex, cls: str, hot: set[tuple[Path, str]]) -> tuple[str, .
 
 
 def leftovers(plan: Plan, indexes: dict[Path, FileIndex], entered: set[tuple[Path, str]]) -> list[Root]:
-    """Roots for the functions that speak of FSDP and that no run has entered; with a method, what else its class does."""
+    """Roots for functions that speak of FSDP and that no run has entered; with a method, what else its class does."""
     roots: list[Root] = []
     for path, own in sorted(plan.own.items()):
         index = indexes.get(path)
