@@ -42,8 +42,8 @@ from fsdp_lint.fix.edits import Edit, Fix, Replace
 from fsdp_lint.fix.spelling import spelled
 from fsdp_lint.rule import Applicability, Finding, Rule, Severity
 from fsdp_lint.trace.events import Collective, Shard
-from fsdp_lint.trace.trace import Trace, called, is_asked_for_class, related
-from fsdp_lint.trace.values import External, Module, Params, Value, options_of
+from fsdp_lint.trace.trace import Trace, called, gives_whole_gradients, is_asked_for_class, related
+from fsdp_lint.trace.values import Module, Params, Value
 
 
 def check(trace: Trace) -> Iterator[Finding]:
@@ -59,7 +59,7 @@ def check(trace: Trace) -> Iterator[Finding]:
 def _of_pieces(trace: Trace, clip: Collective, params: Params) -> Finding | None:
     for module in params.of:
         shard = trace.sharded(module, clip, 1)
-        if shard is None or _is_whole(shard) or trace.sharded(module, clip, 2) is not None:
+        if shard is None or gives_whole_gradients(shard) or trace.sharded(module, clip, 2) is not None:
             continue
         return Finding(
             at=clip,
@@ -68,13 +68,6 @@ def _of_pieces(trace: Trace, clip: Collective, params: Params) -> Finding | None
             fix=_by_method(clip, module),
         )
     return None
-
-
-def _is_whole(shard: Shard) -> bool:
-    strategy = shard.kwargs.get("sharding_strategy")
-    return strategy is not None and any(
-        isinstance(option, External) and option.dotted.endswith(".NO_SHARD") for option, _ in options_of(strategy)
-    )
 
 
 def _no_method(trace: Trace, clip: Collective, module: Value) -> Finding | None:

@@ -207,11 +207,14 @@ class Watch:
     batches: list[list[float]] = field(default_factory=list)
     states: dict[int, list[list[float]]] = field(default_factory=dict)
     resumed: list[bool] = field(default_factory=list)
+    gathered: list[int] = field(default_factory=list)
 
     def install(self) -> None:
         self._watch_sharding()
         self._watch_training()
         self._watch_files()
+        if self.program.probe == "whole-on-one-rank":
+            self._watch_gathering()
         self._watch_imports()
         self._limit_collectives()
         if self.program.verify.get("foreach"):
@@ -315,6 +318,28 @@ class Watch:
 
         setattr(home, name, write)
 
+    def _watch_gathering(self) -> None:
+        """How many entries each full state dict has here, whoever asks for it."""
+        home = _module("torch.distributed.checkpoint.state_dict")
+        real = home.get_model_state_dict
+
+        @functools.wraps(real)
+        def get_model_state_dict(*args: Any, **kwargs: Any) -> Any:
+            state = real(*args, **kwargs)
+            self.gathered.append(sum(not _is_dtensor(value) for value in state.values()))
+            return state
+
+        home.get_model_state_dict = get_model_state_dict
+        wrapper = _module("torch.distributed.fsdp").FullyShardedDataParallel
+        take = wrapper.state_dict
+
+        def state_dict(this: Any, *args: Any, **kwargs: Any) -> Any:
+            state = take(this, *args, **kwargs)
+            self.gathered.append(len(state))
+            return state
+
+        wrapper.state_dict = state_dict
+
     def _watch_imports(self) -> None:
         real = builtins.__import__
         folder = str(self.program.entry.parent)
@@ -403,6 +428,7 @@ class Watch:
             "shares": {name: _share(value) for root in self.roots for name, value in root.named_parameters()},
             "batches": self.batches,
             "resumed": self.resumed,
+            "gathered": self.gathered,
         }
 
     def _checksums(self, number: int) -> dict[str, list[float]]:
@@ -618,6 +644,14 @@ def optimizer_resumes(program: Program, run: Run, folder: Path) -> str | None:
     return f"the state of the optimizer is lost on ranks {lost}" if lost else None
 
 
+def whole_on_one_rank(program: Program, run: Run, folder: Path) -> str | None:
+    """The whole state dict is gathered, and only rank 0 holds it."""
+    held = [number for number, rank in enumerate(run.ranks) if any(rank.measured["gathered"])]
+    if not held:
+        return "nothing was gathered"
+    return f"ranks {held} hold the whole state dict" if held != [0] else None
+
+
 def prints_true(program: Program, run: Run, folder: Path) -> str | None:
     """Something is printed, and no truth value in it is False."""
     values = [value for rank in run.ranks for value in re.findall(r"\bTrue\b|\bFalse\b", rank.output)]
@@ -742,4 +776,5 @@ PROBES: dict[str, Callable[[Program, Run, Path], str | None]] = {
     "ranks-agree": ranks_agree,
     "unit-count": unit_count,
     "value-is-global": value_is_global,
+    "whole-on-one-rank": whole_on_one_rank,
 }

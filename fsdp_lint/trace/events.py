@@ -283,10 +283,21 @@ class Freeze(Event):
 
 @dataclass(eq=False, kw_only=True)
 class TakeState(Event):
-    """A state dict is taken; `options` are what StateDictOptions, or FSDP1's context around it, were told."""
+    """A state dict is taken; `options` are the StateDictOptions, where it has them."""
 
     state: StateDict
     options: Value | None = None
+
+
+@dataclass(eq=False, kw_only=True)
+class SetStateType(Event):
+    """FSDP1 is told what `form` of state dict to give: FULL_STATE_DICT, SHARDED_STATE_DICT, LOCAL_STATE_DICT, or empty
+    where that is not known. `scoped` for the length of a with-block."""
+
+    module: Value
+    form: str
+    config: Value | None
+    scoped: bool
 
 
 @dataclass(eq=False, kw_only=True)

@@ -4,9 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fsdp_lint.trace.events import Save, TakeState
+from fsdp_lint.trace.events import Handed, LoadState, Save, SetStateType, TakeState
 from fsdp_lint.trace.trace import Trace, rank_guard
-from fsdp_lint.trace.values import Choice, Module, Optimizer, Params, StateDict, Tensor, Value, parts
+from fsdp_lint.trace.values import (
+    Choice,
+    Const,
+    Module,
+    Object,
+    Optimizer,
+    Params,
+    StateDict,
+    Tensor,
+    Value,
+    exclusive,
+    parts,
+)
 
 KEPT = frozenset({"entry", "shard", "parameter"})
 
@@ -27,12 +39,17 @@ def raw_states(trace: Trace, save: Save) -> Iterator[StateDict]:
         if gathered and isinstance(save.content, Choice):
             continue
         taken = next((e for e in trace.every(TakeState) if e.state is state), None)
-        if trace.sharded(state.of, taken or save, 2) is not None and not _is_fsdp1(state.of):
+        if trace.sharded(state.of, taken or save, 2) is not None and not _is_wrapped(state.of):
             yield state
 
 
-def _is_fsdp1(module: Value) -> bool:
+def _is_wrapped(module: Value) -> bool:
     return isinstance(module, Module) and module.library in ("FullyShardedDataParallel", "DistributedDataParallel")
+
+
+def is_fsdp1(module: Value) -> bool:
+    """True for what FSDP1 has wrapped."""
+    return isinstance(module, Module) and module.library == "FullyShardedDataParallel"
 
 
 def loose_shards(trace: Trace, save: Save) -> Tensor | None:
@@ -56,7 +73,7 @@ def shares(trace: Trace, save: Save) -> str:
     """What in the saved content differs from rank to rank, apart from raw model state dicts; empty when nothing."""
     for part in parts(save.content):
         if isinstance(part, StateDict):
-            if part.form == "full-rank0" and trace.sharded(_model_of(part), save) is not None:
+            if part.form == "full-rank0" and trace.sharded(model_of(part), save) is not None:
                 return f"`{part.name}` is empty on every rank but 0"
             if (
                 isinstance(part.of, Optimizer)
@@ -69,7 +86,8 @@ def shares(trace: Trace, save: Save) -> str:
     return "the DTensors hold this rank's shards" if loose_shards(trace, save) is not None else ""
 
 
-def _model_of(state: StateDict) -> Value:
+def model_of(state: StateDict) -> Value:
+    """The model of a state dict; of an optimizer's, the model that it trains."""
     if isinstance(state.of, Optimizer) and state.of.holds:
         return state.of.holds[0].of[0]
     return state.of
@@ -84,7 +102,7 @@ def _sharded_optimizer(trace: Trace, state: StateDict, save: Save) -> bool:
 def _sharded_source(trace: Trace, tensor: Tensor, save: Save) -> bool:
     source = tensor.source
     if isinstance(source, StateDict):
-        return trace.sharded(_model_of(source), save) is not None
+        return trace.sharded(model_of(source), save) is not None
     if isinstance(source, Params) and source.taken is not None:
         return any(trace.sharded(module, source.taken, 2) is not None for module in source.of)
     return False
@@ -107,6 +125,50 @@ def by_rank_zero(save: Save) -> bool:
     """True when a test stands around the call that only rank 0 of the world passes."""
     guard = rank_guard(save)
     return guard is not None and guard.key == ("rank", "world", 0) and guard.holds
+
+
+def state_type(trace: Trace, taken: TakeState) -> SetStateType | None:
+    """What FSDP1 was told of the state dict that is taken; None where it gives what it gives by default, a full one."""
+    scoped = "state_dict_type" in taken.contexts
+    found = None
+    for event in trace.every(SetStateType):
+        if event.order < taken.order and event.scoped is scoped and not exclusive(event.guards, taken.guards):
+            found = event
+    return found
+
+
+def missing_flags(config: Value | None, names: tuple[str, ...]) -> list[str]:
+    """Which of the flags a configuration leaves out or sets to False; none where that is not known."""
+    if config is None:
+        return list(names)
+    if not isinstance(config, Object) or config.args:
+        return []
+    values = {name: config.kwargs.get(name, Const(value=False)) for name in names}
+    if not all(isinstance(value, Const) for value in values.values()):
+        return []
+    return [name for name, value in values.items() if isinstance(value, Const) and not value.value]
+
+
+def rank_zero_only(config: Value | None) -> bool | None:
+    """Whether FSDP1's configuration gives the state dict to rank 0 alone; None where that is not known."""
+    if config is not None and not isinstance(config, Object):
+        return None
+    return not missing_flags(config, ("rank0_only",))
+
+
+def saves_by_some(trace: Trace, state: StateDict) -> list[Save]:
+    """The saves of a state dict where some ranks save it, and no rank does anything else with it."""
+    saves = [save for save in trace.every(Save) if _holds(save.content, state)]
+    others = any(_holds(load.state, state) for load in trace.every(LoadState) if load.state is not None)
+    others = others or any(
+        rank_guard(event) is None and event.to != "print" and any(_holds(value, state) for value in event.values)
+        for event in trace.every(Handed)
+    )
+    return [] if others or any(by_every_rank(save) for save in saves) else saves
+
+
+def _holds(value: Value, state: StateDict) -> bool:
+    return any(part is state or (isinstance(part, Tensor) and part.source is state) for part in parts(value))
 
 
 def by_every_rank(save: Save) -> bool:

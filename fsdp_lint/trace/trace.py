@@ -414,6 +414,14 @@ def fsdp2_only(trace: Trace, module: Value, at: Event) -> Shard | None:
     return trace.covering(module, at, 2) or trace.sharded(module, at, 2)
 
 
+def gives_whole_gradients(shard: Shard) -> bool:
+    """True when FSDP1 leaves parameters and gradients whole on every rank: NO_SHARD."""
+    strategy = shard.kwargs.get("sharding_strategy")
+    return strategy is not None and any(
+        isinstance(option, External) and option.dotted.endswith(".NO_SHARD") for option, _ in options_of(strategy)
+    )
+
+
 def keeps_parameters(shard: Shard) -> bool:
     """True when a sharding call leaves the parameter objects as they are, or may: FSDP1 with use_orig_params=True."""
     return shard.generation == 1 and (not shard.kwargs_known or flag_of(shard, "use_orig_params", False) is not False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fsdp_lint.trace.events import CheckClass, Collective, SetSync, Unshard, UseFSDP1
+from fsdp_lint.trace.events import CheckClass, Collective, SetStateType, SetSync, Unshard, UseFSDP1
 from fsdp_lint.trace.models.api import NOTHING, Call, Handler, Machine, constant_name
 from fsdp_lint.trace.values import Const, External, Module, Object, Unknown, Value
 
@@ -60,6 +60,16 @@ def _static(name: str) -> Handler:
         elif "optim_state_dict" in name:
             run.emit(Collective, call.site, op="FSDP.optim_state_dict", on=tuple(call.args[:1]))
         run.emit(UseFSDP1, call.site, value=module, api=f"FSDP.{name}")
+        if name in ("state_dict_type", "set_state_dict_type"):
+            kind = call.get(1, "state_dict_type")
+            run.emit(
+                SetStateType,
+                call.site,
+                module=module,
+                form=kind.dotted.rpartition(".")[2] if isinstance(kind, External) else "",
+                config=call.get(2, "state_dict_config"),
+                scoped=name == "state_dict_type",
+            )
         if "optim_state_dict" in name:
             return Unknown()
         cls = "state_dict_type" if "state_dict_type" in name else name

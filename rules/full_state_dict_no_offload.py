@@ -1,0 +1,81 @@
+"""The full state dict is gathered on every rank, and one rank uses it.
+
+## What it finds
+
+`get_model_state_dict`, `get_optimizer_state_dict` or `get_state_dict` with `StateDictOptions(full_state_dict=True)` and
+without `cpu_offload=True`, and FSDP1's `FULL_STATE_DICT` without `rank0_only=True` and `offload_to_cpu=True`, where the
+state dict is saved under a test of the rank and goes nowhere else.
+
+## Why it is wrong
+
+Every rank builds the whole model on its GPU, beside its shards, to drop it again. Measured on torch 2.13.0 with two
+ranks: without `cpu_offload` all ranks hold all entries; with it rank 0 holds them, in CPU memory, and the others hold
+none. For 16-bit weights of 70 G parameters that is 140 GB a GPU, which is where the job dies: at the first save.
+
+## How to mend it
+
+Pass `StateDictOptions(full_state_dict=True, cpu_offload=True)`; with FSDP1
+`FullStateDictConfig(offload_to_cpu=True, rank0_only=True)`.
+
+## When to leave it
+
+Where all ranks need the whole weights, as when they are sent to an inference engine. The rule speaks only where it sees
+that some ranks save the state dict, and that nothing else is done with it.
+
+## References
+
+- https://docs.pytorch.org/docs/stable/distributed.checkpoint.html (`StateDictOptions`)
+- https://docs.pytorch.org/docs/stable/fsdp.html (`FullStateDictConfig`)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fsdp_lint.fix.edits import ChangeCall, Fix
+from fsdp_lint.rule import Applicability, Finding, Rule, Severity
+from fsdp_lint.trace.events import TakeState
+from fsdp_lint.trace.saving import is_fsdp1, missing_flags, model_of, saves_by_some, state_type
+from fsdp_lint.trace.trace import Trace, called
+from fsdp_lint.trace.values import Object, Value
+
+
+def check(trace: Trace) -> Iterator[Finding]:
+    """One finding for each state dict that is gathered on every rank for one."""
+    for taken in trace.every(TakeState):
+        config, flags = _told(trace, taken)
+        saves = saves_by_some(trace, taken.state) if flags and not trace.in_test(taken) else []
+        model = model_of(taken.state)
+        if not saves or trace.sharded(model, taken) is None:
+            continue
+        yield Finding(
+            at=taken,
+            message=f"every rank gathers the whole state of `{called(model)}` on its device, and only some save it",
+            because=[(saves[0], "it is saved here")],
+            fix=_fix(config, flags),
+        )
+
+
+def _told(trace: Trace, taken: TakeState) -> tuple[Value | None, list[str]]:
+    """What the gathering was told, and which flags are missing there."""
+    if taken.state.form == "full":
+        return taken.options, ["cpu_offload"]
+    told = state_type(trace, taken)
+    if told is None or told.form != "FULL_STATE_DICT" or not is_fsdp1(taken.state.of):
+        return None, []
+    return told.config, missing_flags(told.config, ("offload_to_cpu", "rank0_only"))
+
+
+def _fix(config: Value | None, flags: list[str]) -> Fix | None:
+    if not isinstance(config, Object) or config.site is None:
+        return None
+    return Fix("Keep it on rank 0, in CPU memory", (ChangeCall(config.site, put=dict.fromkeys(flags, "True")),))
+
+
+RULE = Rule(
+    check,
+    code="FSDP306",
+    severity=Severity.WARNING,
+    fixes=frozenset({Applicability.SAFE}),
+    since="0.1.0",
+)

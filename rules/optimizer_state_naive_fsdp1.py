@@ -1,0 +1,92 @@
+"""The state dict of an FSDP1 optimizer is saved or loaded as it is.
+
+## What it finds
+
+`optimizer.state_dict()` of an optimizer over a model that `FullyShardedDataParallel` wraps, saved by some ranks
+(`rank == 0`); and `optimizer.load_state_dict(torch.load(path))` of a file that all ranks share.
+
+## Why it is wrong
+
+FSDP1 flattens the parameters and gives each rank a piece, and the optimizer's state is that of the piece. The file of
+rank 0 holds rank 0's moments, and nobody else's. Measured on torch 2.13.0 with two ranks, AdamW: with
+`use_orig_params=False` **the load succeeds on every rank and rank 1 goes on with rank 0's moments**; with
+`use_orig_params=True` the next step raises "The size of tensor a (2080) must match the size of tensor b (2016)".
+
+## How to mend it
+
+Call `FSDP.optim_state_dict(model, optimizer)` on all ranks and save that on rank 0; load it through
+`FSDP.optim_state_dict_to_load(model, optimizer, state)`. Or use `get_optimizer_state_dict` and
+`set_optimizer_state_dict` of torch.distributed.checkpoint.
+
+## When to leave it
+
+A file a rank, with the rank in its name, which the same number of ranks reads again, is right and not reported; nor is
+`ShardingStrategy.NO_SHARD`. Where every rank writes to one path, it is shared-checkpoint-path's business.
+
+## References
+
+- https://docs.pytorch.org/docs/stable/fsdp.html (`optim_state_dict`)
+- https://github.com/huggingface/transformers/issues/23034
+- https://github.com/Lightning-AI/pytorch-lightning/issues/16815
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fsdp_lint.rule import Finding, Rule, Severity
+from fsdp_lint.trace.events import Event, LoadState, Save, Shard
+from fsdp_lint.trace.saving import by_every_rank
+from fsdp_lint.trace.trace import Trace, called, gives_whole_gradients, runs_alone
+from fsdp_lint.trace.values import Loaded, Optimizer, StateDict, Value, parts
+
+
+def check(trace: Trace) -> Iterator[Finding]:
+    """One finding for each save of one rank's state, or for each load of one where none is saved."""
+    saves = [(save, state) for save in trace.every(Save) for state in _raw_states(save.content)]
+    for save, state in saves:
+        shard = _shard_of(trace, state.of, save)
+        if shard is None or by_every_rank(save) or save.path_by_rank or runs_alone(save) or trace.in_test(save):
+            continue
+        yield Finding(
+            at=save,
+            message=f"`{called(state.of)}.state_dict()` is this rank's piece of the optimizer's state, "
+            "and no other rank's is saved",
+            because=[(shard, f"`{called(shard.module)}` is wrapped by FSDP1 here")],
+        )
+    saved = any(_shard_of(trace, state.of, save) is not None for save, state in saves)
+    for load in trace.every(LoadState):
+        optimizer = load.into[0]
+        shard = _shard_of(trace, optimizer, load)
+        if shard is None or saved or load.how != "load_state_dict" or not _is_shared_file(load.state):
+            continue
+        if runs_alone(load) or trace.in_test(load):
+            continue
+        yield Finding(
+            at=load,
+            message=f"every rank loads one file into `{called(optimizer)}`, whose state is a different piece on each",
+            because=[(shard, f"`{called(shard.module)}` is wrapped by FSDP1 here")],
+        )
+
+
+def _raw_states(content: Value) -> Iterator[StateDict]:
+    for part in parts(content):
+        if isinstance(part, StateDict) and part.form == "raw" and isinstance(part.of, Optimizer):
+            yield part
+
+
+def _shard_of(trace: Trace, optimizer: Value, at: Event) -> Shard | None:
+    for params in optimizer.holds if isinstance(optimizer, Optimizer) else ():
+        for module in params.of:
+            shard = trace.sharded(module, at, 1)
+            if shard is not None and not gives_whole_gradients(shard):
+                return shard
+    return None
+
+
+def _is_shared_file(state: Value | None) -> bool:
+    file = next((one for one in state.line() if isinstance(one, Loaded)), None) if state is not None else None
+    return file is not None and not file.path_by_rank
+
+
+RULE = Rule(check, code="FSDP305", severity=Severity.ERROR, since="0.1.0")
