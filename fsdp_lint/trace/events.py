@@ -290,7 +290,7 @@ class TakeState(Event):
 
 
 @dataclass(eq=False, kw_only=True)
-class SetStateType(Event):
+class ChooseStateForm(Event):
     """FSDP1 is told what `form` of state dict to give: FULL_STATE_DICT, SHARDED_STATE_DICT, LOCAL_STATE_DICT, or empty
     where that is not known. `scoped` for the length of a with-block."""
 

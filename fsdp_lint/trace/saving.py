@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fsdp_lint.trace.events import Handed, LoadState, Save, SetStateType, TakeState
+from fsdp_lint.trace.events import ChooseStateForm, Handed, LoadState, Save, TakeState
 from fsdp_lint.trace.trace import Trace, rank_guard
 from fsdp_lint.trace.values import (
     Choice,
@@ -127,11 +127,11 @@ def by_rank_zero(save: Save) -> bool:
     return guard is not None and guard.key == ("rank", "world", 0) and guard.holds
 
 
-def state_type(trace: Trace, taken: TakeState) -> SetStateType | None:
+def state_type(trace: Trace, taken: TakeState) -> ChooseStateForm | None:
     """What FSDP1 was told of the state dict that is taken; None where it gives what it gives by default, a full one."""
     scoped = "state_dict_type" in taken.contexts
     found = None
-    for event in trace.every(SetStateType):
+    for event in trace.every(ChooseStateForm):
         if event.order < taken.order and event.scoped is scoped and not exclusive(event.guards, taken.guards):
             found = event
     return found

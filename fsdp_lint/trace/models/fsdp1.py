@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fsdp_lint.trace.events import CheckClass, Collective, SetStateType, SetSync, Unshard, UseFSDP1
+from fsdp_lint.trace.events import CheckClass, ChooseStateForm, Collective, SetSync, Unshard, UseFSDP1
 from fsdp_lint.trace.models.api import NOTHING, Call, Handler, Machine, constant_name
 from fsdp_lint.trace.values import Const, External, Module, Object, Unknown, Value
 
@@ -63,7 +63,7 @@ def _static(name: str) -> Handler:
         if name in ("state_dict_type", "set_state_dict_type"):
             kind = call.get(1, "state_dict_type")
             run.emit(
-                SetStateType,
+                ChooseStateForm,
                 call.site,
                 module=module,
                 form=kind.dotted.rpartition(".")[2] if isinstance(kind, External) else "",
