@@ -15,7 +15,7 @@ import threading
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -32,12 +32,13 @@ class Terminated(BaseException):
 
 @dataclass(frozen=True)
 class Limits:
-    """How long ranks may take, in seconds: all of them together, the others once one has failed, and how often the
-    parent looks."""
+    """How long ranks may take, in seconds: all of them together, and the others once one has failed. Then each gets the
+    signal `warning`, if there is one, and `last_words` to write down what it knows."""
 
     whole: float
     grace: float
-    look: float = 0.01
+    warning: int | None = None
+    last_words: float = 3.0
 
 
 @dataclass(frozen=True)
@@ -174,7 +175,19 @@ def _wait_for(running: Mapping[int, int], limits: Limits) -> dict[int, Ending]:
     """The ending of each rank that ended by itself in time."""
     endings: dict[int, Ending] = {}
     waiting = dict(running)
-    deadline = time.monotonic() + limits.whole
+    _collect(waiting, endings, limits.whole, limits.grace)
+    if waiting and limits.warning is not None:
+        _signal(waiting, limits.warning)
+        _collect(waiting, endings, limits.last_words, limits.last_words)
+    if waiting:  # the log is to say where each of them stood
+        _signal(waiting, signal.SIGUSR1)
+        time.sleep(0.3)
+    return endings
+
+
+def _collect(waiting: dict[int, int], endings: dict[int, Ending], whole: float, grace: float) -> None:
+    """Moves each rank that ends in this time from the waiting ones to the endings."""
+    deadline = time.monotonic() + whole
     while waiting and time.monotonic() < deadline:
         for pid, rank in list(waiting.items()):
             ended, status = os.waitpid(pid, os.WNOHANG)
@@ -182,14 +195,14 @@ def _wait_for(running: Mapping[int, int], limits: Limits) -> dict[int, Ending]:
                 del waiting[pid]
                 endings[rank] = _ending(status)
                 if status != 0:
-                    deadline = min(deadline, time.monotonic() + limits.grace)
-        time.sleep(limits.look)
-    for pid in waiting:  # the log is to say where each of them stood
+                    deadline = min(deadline, time.monotonic() + grace)
+        time.sleep(0.01)
+
+
+def _signal(pids: Iterable[int], number: int) -> None:
+    for pid in pids:
         with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGUSR1)
-    if waiting:
-        time.sleep(0.3)
-    return endings
+            os.kill(pid, number)
 
 
 def _ending(status: int) -> Ending:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fsdp_lint import engine
-from fsdp_lint.findings import LocatedFinding
+from fsdp_lint.findings import LocatedFinding, Report
 from fsdp_lint.settings import Settings
 from fsdp_lint.verify import runner, texts
 from fsdp_lint.verify.expectations import Expectation, Kept
@@ -86,12 +86,13 @@ _SAID = ("confirmed", "seen", "not seen")
 def prove(wish: Wish, settings: Settings) -> Proof:
     """Runs the program, before and after. Raises CannotRun and what the engine raises."""
     entry = find_entry(wish.target)
-    plan = _plan(wish, entry, settings)
+    first = engine.analyse([Path(entry)], settings)
+    plan = _plan(wish, first)
     by_hand = None if wish.after is None else texts.from_hand(wish.after, entry, settings.root)
     with ended_by_signals():
         before = runner.run(plan)
         files = [Path(path) for path in before.files] or [Path(entry)]
-        report = engine.analyse(files, settings)
+        report = first if files == [Path(entry)] else engine.analyse(files, settings)
         replaced, errors = (by_hand, ()) if by_hand else texts.from_fixes(files, settings, wish.fixes == "all")
         after = _after(plan, replaced) if replaced else None
     verdicts = judge(report.findings, before, after)
@@ -134,7 +135,7 @@ def find_entry(target: Target) -> str:
     return spec.origin
 
 
-def _plan(wish: Wish, entry: str, settings: Settings) -> Plan:
+def _plan(wish: Wish, first: Report) -> Plan:
     try:
         instrument = runner.instrument()
     except ImportError as error:
@@ -156,7 +157,7 @@ def _plan(wish: Wish, entry: str, settings: Settings) -> Plan:
         steps=wish.steps,
         timeout=wish.timeout,
         patience=wish.patience,
-        until_saved=mode != "simulate" and _late(engine.analyse([Path(entry)], settings).findings),
+        until_saved=_late(first.findings),
     )
 
 

@@ -192,7 +192,7 @@ def _remarks(run: Run, name: str) -> Iterator[str]:
 
 
 def _save(save: Save) -> str:
-    size = _bytes(save.bytes) if save.bytes is not None else "?"
+    size = _bytes(save.bytes) if save.bytes is not None else "not written"
     read = f", reload: {save.reload}" if save.reload is not None else ""
     return f"rank 0 saved {os.path.basename(save.path)}, {size}, {save.dtensors} of {save.tensors} DTensors{read}"
 

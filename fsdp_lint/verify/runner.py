@@ -86,7 +86,7 @@ def _start(plan: Plan, notes: Path) -> list[Ending]:
         ours = {f"FSDP_LINT_{name}": given[name] for name in ("MASTER_ADDR", "MASTER_PORT")}
         return {"OMP_NUM_THREADS": "1", **given, **ours, **inherited, "PYTHONUNBUFFERED": "1"}
 
-    limits = Limits(whole=plan.timeout, grace=GRACE)
+    limits = Limits(whole=plan.timeout, grace=GRACE, warning=signal.SIGUSR2)
     return fork_ranks(lambda rank: start(plan, rank, notes), environment, plan.processes, notes, limits)
 
 

@@ -107,6 +107,9 @@ class _Devices(TorchFunctionMode):
             return args[0]
         if func is torch.Tensor.to and len(args) > 1 and isinstance(args[1], int) and not isinstance(args[1], bool):
             args = (args[0], "cuda", *args[2:])
+        if func is torch.device and any(map(_is_cuda, (*args, *kwargs.values()))):
+            self.mapping.note("device cuda")
+            return torch.device("cpu")  # a CPU with the GPU's number is no place that torch.load knows
         if any(map(_is_cuda, args)) or any(map(_is_cuda, kwargs.values())):
             args = tuple(cpu_for(each, self.mapping) for each in args)
             kwargs = {name: cpu_for(each, self.mapping) for name, each in kwargs.items()}

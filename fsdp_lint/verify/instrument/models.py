@@ -45,6 +45,13 @@ class Models:
         inner = {id(part) for each in matter for part in each.modules() if part is not each}
         self.roots = [each for each in matter if id(each) not in inner]
 
+    def reshard(self) -> None:
+        """FSDP2's root stays gathered after a forward: its own parameters are the sharded ones."""
+        for root in self.roots:
+            for part in root.modules():
+                if hasattr(part, "reshard") and hasattr(part, "_get_fsdp_state"):
+                    part.reshard()
+
     def parameters(self) -> Iterator[tuple[str, Any]]:
         """Name and parameter of every root; a name is unique."""
         for number, root in enumerate(self.roots):

@@ -24,12 +24,14 @@ _LARGEST = 2**31  # bytes of a model up to which its values are kept for the com
 
 class Saves:
     """Follows torch.save, pickle.dump, safetensors and distributed checkpoints. A file that is there already is set
-    aside first. `done` is called after each save."""
+    aside first. `done` is called after each save, and with a `pretended` group before it: that one would write what
+    is not there."""
 
-    def __init__(self, sites: Sites, models: Models, notes: Path, done: Callable[[], None]) -> None:
+    def __init__(self, sites: Sites, models: Models, notes: Path, pretended: bool, done: Callable[[], None]) -> None:
         self.sites = sites
         self.models = models
         self.notes = notes
+        self.pretended = pretended
         self.done = done
         self.made: list[dict[str, Any]] = []
         self._inside = False
@@ -57,11 +59,14 @@ class Saves:
             self._inside = True
             try:
                 path, site = _path(args, kwargs, place), self.sites.here()
+                content = args[0] if args else kwargs.get("obj", kwargs.get("state_dict", kwargs.get("tensors")))
+                if self.pretended and self._note(content, path, site, place is not None):
+                    self.done()
                 if path:
                     set_aside(path, self.notes)
                 result = real(*args, **kwargs)
-                content = args[0] if args else kwargs.get("obj", kwargs.get("state_dict", kwargs.get("tensors")))
-                self._note(content, path, site, place is not None)
+                if not self.pretended and self._note(content, path, site, place is not None):
+                    self.keep_values()
             finally:
                 self._inside = False
             self.done()
@@ -69,24 +74,31 @@ class Saves:
 
         setattr(home, name, save)
 
-    def _note(self, content: Any, path: str, site: str, plain: bool) -> None:
+    def _note(self, content: Any, path: str, site: str, plain: bool) -> bool:
+        """Notes a save of tensors; whether it is one."""
         found = list(tensors_in(content))
         if not found:
-            return
+            return False
         self.made.append(
             {
                 "path": path,
                 "site": site,
-                "bytes": _size(path),
+                "bytes": None if self.pretended else _size(path),
                 "tensors": len(found),
                 "dtensors": sum(isinstance(t, DTensor) for _, t in found) if plain else 0,
             }
         )
-        self._keep_values()
+        return True
 
-    def _keep_values(self) -> None:
-        """This rank's part of every parameter, for the comparison with the file."""
+    def keep_values(self) -> None:
+        """This rank's part of every parameter, for the comparison with the file, once: a rank that does not save itself
+        keeps them when it leaves."""
+        rank = dist.get_rank() if dist.is_initialized() else int(os.environ.get("RANK", "0"))
+        path = self.notes / f"{rank}.values"
+        if self.pretended or path.exists():
+            return
         self.models.find()
+        self.models.reshard()
         parameters = list(self.models.parameters())
         if sum(local(p).numel() * local(p).element_size() for _, p in parameters) > _LARGEST:
             return
@@ -94,9 +106,10 @@ class Saves:
         for name, value in parameters:
             split = [p.dim for p in value.placements if p.is_shard()] if isinstance(value, DTensor) else []
             kept[name] = (local(value).detach().cpu().clone(), split[0] if split else None)
-        rank = dist.get_rank() if dist.is_initialized() else 0
-        with (self.notes / f"{rank}.values").open("wb") as file:
+        inside, self._inside = self._inside, True  # to pickle a tensor is to save it
+        with path.open("wb") as file:
             pickle.Pickler(file).dump(kept)
+        self._inside = inside
 
 
 def _path(args: Any, kwargs: Any, place: int | None) -> str:

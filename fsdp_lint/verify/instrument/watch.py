@@ -8,6 +8,7 @@ import functools
 import importlib
 import json
 import os
+import signal
 import sys
 import time
 import traceback
@@ -47,7 +48,7 @@ class Watch:
         self.values = Values(self.models)
         self.readings = Readings(sites)
         self.steps = Steps(sites, self.on_gpu, self._before_first_step, self._after_step)
-        self.saves = Saves(sites, self.models, notes, self._after_save)
+        self.saves = Saves(sites, self.models, notes, plan.mode == "simulate", self._after_save)
         self.collectives = Collectives(sites, notes / f"{rank}.calls", self.storages, lambda: self.steps.backward_site)
         self.seen: dict[str, Any] = {}
         self._loaded = set(sys.modules)
@@ -62,9 +63,13 @@ class Watch:
         self.saves.install()
         if self.storages is not None:
             self.storages.install()
+        signal.signal(signal.SIGUSR2, lambda *_: self.leave(f"stopped at the time limit after {self.steps.made} steps"))
+        if self.plan.until_saved:
+            self._end_loaders()
         hooks = torch.nn.modules.module
         self._batch_hook = hooks.register_module_forward_pre_hook(lambda _, inputs: self._first_batch(inputs))
-        self.collectives.__enter__()
+        if self.plan.counted != "none":
+            self.collectives.__enter__()
 
     def _follow_optimizers(self) -> None:
         real = torch.optim.Optimizer.__init__
@@ -88,6 +93,19 @@ class Watch:
         for name in ("fsdp", "fsdp._fully_shard", "_composable.fsdp"):
             home: Any = importlib.import_module(f"torch.distributed.{name}")
             home.fully_shard = fully_shard
+
+    def _end_loaders(self) -> None:
+        """Once enough steps are made a data loader has no more batches than one: the save after the loop comes soon."""
+        loader: Any = importlib.import_module("torch.utils.data.dataloader")
+        real = loader._BaseDataLoaderIter.__next__
+
+        def following(batches: Any) -> Any:
+            if self.steps.made >= self.plan.steps and batches._num_yielded:
+                self.mapping.note(f"the data loader ends after {self.plan.steps} steps")
+                raise StopIteration
+            return real(batches)
+
+        loader._BaseDataLoaderIter.__next__ = following
 
     # -------------------------------------------------------------------------------------------- while it runs
 
@@ -129,7 +147,7 @@ class Watch:
                 self.seen["units"] = self.models.units()
             if number == 0:
                 self.seen["dead"] = self.models.dead()
-            if number == COUNTED and self.on_gpu:
+            if number == COUNTED and self.on_gpu and self.plan.counted == "some":
                 self._stop_counting()
             if number + 1 == self.plan.steps:
                 self.seen["changed"] = self.values.changed()
@@ -139,7 +157,9 @@ class Watch:
         self._forget_peak()
 
     def _after_save(self) -> None:
-        if self.plan.until_saved and self.steps.made >= min(self.plan.steps, 1):
+        if self.plan.mode == "simulate":
+            self.leave(f"stopped before a save, after {self.steps.made} steps")
+        if self.plan.until_saved and self.steps.made:
             self.leave(f"stopped after a save and {self.steps.made} steps")
 
     def _stop_counting(self) -> None:
@@ -174,6 +194,11 @@ class Watch:
     def leave(self, ended: str, error: BaseException | None = None) -> None:
         """Writes the record and ends this process without running anything more of the program."""
         self.collectives.on = False
+        stopped = self.notes / "stopped"
+        if error is not None and stopped.exists():  # another rank has seen enough, and is gone
+            ended, error = "stopped with the others", None
+        elif ended.startswith("stopped"):
+            stopped.touch()
         if error is not None and not isinstance(error, SystemExit):
             traceback.print_exception(type(error), error, _from_the_program(error.__traceback__))
         record = self._record(ended, error)
@@ -188,7 +213,8 @@ class Watch:
 
     def _wait_for_others(self, error: BaseException | None) -> None:
         """A rank that leaves takes its connections with it: the others may still be in the last step."""
-        deadline = time.monotonic() + (0 if error is not None else min(self.plan.patience, 10.0))
+        longest = 0.0 if error is not None else 1.5 if self.plan.until_saved else 10.0
+        deadline = time.monotonic() + min(self.plan.patience, longest)
         while time.monotonic() < deadline:
             if all((self.notes / f"{rank}.json").exists() for rank in range(self.plan.processes)):
                 return
@@ -197,7 +223,10 @@ class Watch:
     def _record(self, ended: str, error: BaseException | None) -> RankRecord:
         seen = dict(self.seen)
         with contextlib.suppress(Exception), torch.no_grad():
+            if self.plan.until_saved:
+                self.saves.keep_values()
             self.models.find()  # a program that makes no step has models too
+            self.models.reshard()
             if "last" not in seen and self.values.before:
                 seen["changed"] = self.values.changed()
             seen["trained"] = list(self.values.before)

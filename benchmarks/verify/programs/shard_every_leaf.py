@@ -1,0 +1,31 @@
+"""Every module without children is a unit of its own."""
+
+import os
+
+import torch
+import torch.distributed as dist
+from gpt import GPT, batches, loss_of
+from torch.distributed.fsdp import fully_shard
+
+
+def main():
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    dist.init_process_group("nccl")
+    torch.manual_seed(0)
+    with torch.device("cuda"):
+        model = GPT()
+    for module in model.modules():
+        if not list(module.children()) and list(module.parameters(recurse=False)):
+            fully_shard(module)
+    fully_shard(model)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    for tokens in batches("cuda", 8, seed=dist.get_rank()):
+        optimizer.zero_grad()
+        loss = loss_of(model(tokens[:, :-1]), tokens)
+        loss.backward()
+        optimizer.step()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
