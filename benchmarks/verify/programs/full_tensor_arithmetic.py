@@ -21,7 +21,7 @@ def main():
     for tokens in batches("cuda", 8, seed=dist.get_rank()):
         optimizer.zero_grad()
         loss = loss_of(model(tokens[:, :-1]), tokens)
-        loss = loss + 0.01 * model.head.weight.full_tensor().norm()
+        loss = loss + 0.01 * model.blocks[0].up.weight.full_tensor().norm()
         loss.backward()
         optimizer.step()
     dist.destroy_process_group()

@@ -1,13 +1,13 @@
-"""A GPT whose size comes from the environment (WIDTH, DEPTH), and random tokens to train it on."""
-
-import os
+"""A GPT of 2.2 billion parameters, and random tokens to train it on."""
 
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-WIDTH, DEPTH = int(os.environ.get("WIDTH", 2560)), int(os.environ.get("DEPTH", 26))
-VOCABULARY, LENGTH = 32000, 256
+WIDTH = 2560
+DEPTH = 26
+VOCABULARY = 32000
+LENGTH = 256
 
 
 class Block(nn.Module):
