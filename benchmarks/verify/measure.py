@@ -110,7 +110,8 @@ def tell(rows: list[list[str]], said: list[str]) -> None:
 def lesson(bench: Bench, mode: str, ranks: int) -> None:
     """The mistakes, before and after."""
     print(f"\n### {mode}, {ranks} ranks\n", flush=True)
-    rows, said = [], []
+    rows: list[list[str]] = []
+    said: list[str] = []
     for name, fix in MISTAKES.items():
         after = str(bench.folder / fix) if fix else None
         proof = bench.prove(name, Wish(Target(str(bench.folder / name)), mode, ranks, timeout=120, after=after))
@@ -132,7 +133,8 @@ def foreign(bench: Bench, mode: str, opacus: Path | None, torchdiff: Path | None
     if torchdiff is not None:
         words = ("--mode", "bench", "--synthetic_bench", "--no_compile", "--batch_size", "8", "--seq_len", "256")
         targets["torchdiff"] = (Target(module="torchdiff.train", arguments=words), torchdiff)
-    rows, said = [], []
+    rows: list[list[str]] = []
+    said: list[str] = []
     for name, (target, root) in targets.items():
         ranks = 8 if mode == "simulate" else 2
         proof = bench.prove(name, Wish(target, mode, ranks, timeout=120), Settings(root))

@@ -1,0 +1,350 @@
+"""What `fsdp-lint verify` says of programs with one mistake: before, after, and why; on two gloo ranks or one of many."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ranks
+
+from fsdp_lint.settings import Settings
+from fsdp_lint.verify import report, runner
+from fsdp_lint.verify.expectations import Expectation
+from fsdp_lint.verify.plan import CannotRun, Plan, Target
+from fsdp_lint.verify.proof import Proof, Wish, find_entry, prove
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+KEYS = {"mode", "ranks", "device", "torch", "before", "after", "verdicts"}
+RUN_KEYS = {"held", "peak_bytes", "collectives", "losses", "parameters_changed", "step_ms", "ended"}
+VERDICT_KEYS = {"code", "name", "filename", "location", "verdict", "because"}
+
+TRAIN = """\
+import os
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
+
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+dist.init_process_group("nccl")
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 8)).cuda()
+{before}
+for layer in model:
+    fully_shard(layer)
+fully_shard(model)
+{after}
+for step in range({steps}):
+    x = torch.randn(4, 8, device="cuda")
+    optimizer.zero_grad()
+    model(x).pow(2).mean().backward()
+    optimizer.step()
+{end}
+"""
+OPTIMIZER = "optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)"
+RIGHT = TRAIN.format(before="", after=OPTIMIZER, steps=100000, end="")
+WRONG = TRAIN.format(before=OPTIMIZER, after="", steps=100000, end="")
+
+pytestmark = pytest.mark.ranks
+Prove = Callable[..., Proof]
+
+
+@pytest.fixture(autouse=True)
+def torch_is_there() -> None:
+    pytest.importorskip("torch", reason="needs torch")
+    ranks.load_torch()
+
+
+@pytest.fixture
+def proved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Prove:
+    """Writes the files into an empty project and proves `train.py`."""
+    (tmp_path / ".git").mkdir()
+    monkeypatch.chdir(tmp_path)
+
+    def run(target: Target | None = None, files: dict[str, str] | None = None, **wish: Any) -> Proof:
+        for name, text in (files or {}).items():
+            path = tmp_path / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        wish = {"mode": "cpu", "timeout": 60.0, "patience": 5.0, **wish}
+        return prove(Wish(target or Target("train.py"), **wish), Settings(tmp_path))
+
+    return run
+
+
+def verdict(proof: Proof, rule: str) -> tuple[str, str]:
+    (found,) = [each for each in proof.verdicts if each.finding.name == rule]
+    return found.verdict, found.because
+
+
+def test_the_fix_of_an_early_optimizer_is_confirmed_and_told_in_json(proved: Prove) -> None:
+    proof = proved(files={"train.py": WRONG})
+    assert verdict(proof, "optimizer-before-shard")[0] == "confirmed"
+    assert proof.ran and proof.holds
+    told = json.loads(report.to_json(proof))
+    assert told.keys() == KEYS
+    assert told["before"].keys() == told["after"].keys() == RUN_KEYS
+    assert {key for each in told["verdicts"] for key in each} == VERDICT_KEYS
+    assert (told["mode"], told["ranks"], told["device"]) == ("cpu", 2, "cpu")
+    assert told["before"]["parameters_changed"] == 0 and told["after"]["parameters_changed"] == 1
+    assert told["before"]["step_ms"] is None, "the time of a step on a CPU says nothing about a GPU"
+    assert told["before"]["ended"] == "stopped after 6 steps"
+    elements = 2 * (8 * 8 + 8)
+    wrong, right = told["before"]["held"], told["after"]["held"]
+    assert (wrong["optimizer_only"], wrong["optimizer_state"]) == (4 * elements, 0)
+    assert right["optimizer_only"] == 0
+    assert right["parameters"] == right["gradients"] == 4 * elements // 2
+    assert 4 * elements <= right["optimizer_state"] <= 4 * elements + 4 * 4, "two moments, and a step count each"
+    assert len(told["after"]["losses"]) == 6
+    text = report.to_text(proof)
+    assert "fixed file train.py: loaded" in text
+    assert "backend nccl to gloo (train.py:7)" in text
+
+
+def test_simulate_knows_memory_and_collectives_and_no_values(proved: Prove) -> None:
+    proof = proved(files={"train.py": WRONG}, mode="simulate", ranks=16)
+    assert verdict(proof, "optimizer-before-shard")[0] == "confirmed"
+    told = json.loads(report.to_json(proof))
+    for run in (told["before"], told["after"]):
+        assert run["losses"] is None and run["parameters_changed"] is None
+    elements = 2 * (8 * 8 + 8)
+    padded = 2 * (16 * 8 + 16)  # a dimension of 8 on 16 ranks: rank 0 has one row of 16
+    assert told["after"]["held"]["parameters"] in (4 * elements // 8, 4 * padded // 16)
+    kinds = {each["kind"]: each["count"] for each in told["after"]["collectives"]}
+    assert kinds == {"all_gather": 4, "reduce_scatter": 2}
+    assert "not measured in this mode" in report.to_text(proof)
+
+
+def test_two_runs_of_one_program_agree(proved: Prove) -> None:
+    first = json.loads(report.to_json(proved(files={"train.py": RIGHT})))
+    again = json.loads(report.to_json(proved()))
+    for key in ("held", "collectives", "losses", "parameters_changed"):
+        assert first["before"][key] == again["before"][key]
+    assert first["after"] is None
+
+
+def test_a_fix_by_hand_is_proved_and_an_unsuccessful_one_is_not(proved: Prove) -> None:
+    proof = proved(files={"train.py": WRONG, "right.py": RIGHT}, after="right.py")
+    assert verdict(proof, "optimizer-before-shard")[0] == "confirmed"
+    proof = proved(files={"still.py": WRONG + "# another text\n"}, after="still.py")
+    assert verdict(proof, "optimizer-before-shard")[0] == "seen"
+    assert not proof.holds
+
+
+def test_a_hang_is_a_result_that_names_both_lines(proved: Prove) -> None:
+    end = "if dist.get_rank() == 0:\n    model[0].weight.full_tensor()\ndist.barrier()\n"
+    proof = proved(files={"train.py": TRAIN.format(before="", after=OPTIMIZER, steps=2, end=end)}, patience=3.0)
+    said, because = verdict(proof, "collective-under-rank-guard")
+    assert said == "seen"
+    assert "rank 0 is in all_gather" in because and "train.py:21" in because
+    assert "rank 1 went on to barrier" in because and "train.py:22" in because
+    assert proof.before.hung and not proof.holds
+
+
+def test_a_sharded_save_is_read_back_and_what_was_there_is_kept(proved: Prove, tmp_path: Path) -> None:
+    (tmp_path / "model.pt").write_bytes(b"the user's own")
+    end = 'if dist.get_rank() == 0:\n    torch.save(model.state_dict(), "model.pt")'
+    proof = proved(files={"train.py": TRAIN.format(before="", after=OPTIMIZER, steps=3, end=end)})
+    said, because = verdict(proof, "torch-save-sharded-state")
+    assert said == "confirmed", because
+    assert "a reload differs" in because and "a reload gives the same model" in because
+    assert (tmp_path / "model.pt").read_bytes() == b"the user's own"
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".git", "model.pt", "train.py"]
+
+
+PACKAGED = {
+    "pack/__init__.py": "",
+    "pack/setup.py": """\
+        import torch
+        from torch.distributed.fsdp import fully_shard
+
+
+        def prepare(model):
+            optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+            for layer in model:
+                fully_shard(layer)
+            fully_shard(model)
+            return optimizer
+        """.replace("\n        ", "\n").lstrip(),
+    "pack/scripts/__init__.py": "",
+    "pack/scripts/train.py": """\
+        import multiprocessing
+        import os
+        import sys
+        import torch
+        import torch.distributed as dist
+        from pack.setup import prepare
+
+
+        def worker():
+            from pack.setup import prepare
+
+
+        def main():
+            if os.environ["RANK"] == "0":
+                spawned = multiprocessing.get_context("spawn").Process(target=worker)
+                spawned.start()
+                spawned.join()
+                assert spawned.exitcode == 0
+            dist.init_process_group("gloo")
+            model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 8))
+            optimizer = prepare(model)
+            for step in range(100000):
+                optimizer.zero_grad()
+                model(torch.randn(4, 8)).pow(2).mean().backward()
+                optimizer.step()
+
+
+        if __name__ == "__main__":
+            main()
+        """.replace("\n        ", "\n").lstrip(),
+}
+
+
+@pytest.mark.parametrize("as_module", [False, True])
+def test_the_fixed_package_is_what_runs_also_in_spawned_workers(
+    as_module: bool, proved: Prove, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The package is imported from a path that stands first, as an editable install puts it: a copy would lose."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    target = Target(module="pack.scripts.train") if as_module else Target("pack/scripts/train.py")
+    proof = proved(target, files=PACKAGED)
+    assert verdict(proof, "optimizer-before-shard")[0] == "confirmed"
+    assert {Path(path).name for path in proof.hashes} == {"setup.py"}
+    assert proof.after is not None and dict(proof.after.run.loaded) == proof.hashes
+    assert "prepare" not in sys.modules and "pack" not in sys.modules
+
+
+def test_a_fixed_file_that_is_not_loaded_proves_nothing(proved: Prove, tmp_path: Path) -> None:
+    """The program reads its code itself, which no import hook sees."""
+    read = 'exec(compile(open("loop.py").read(), "loop.py", "exec"))\n'
+    (tmp_path / "fix").mkdir()
+    (tmp_path / "fix" / "other.py").write_text("x = 2\n")
+    proof = proved(files={"train.py": WRONG, "other.py": "x = 1\n", "loop.py": read}, after="fix")
+    assert verdict(proof, "optimizer-before-shard")[0] == "not run"
+    assert not proof.holds
+    assert "NOT loaded" in report.to_text(proof)
+
+
+def test_what_is_expected_is_compared_with_the_after_run(proved: Prove) -> None:
+    wanted = ("peak<=1GiB", "saving>=99%", "changed>=100%", "step<=5ms")
+    proof = proved(files={"train.py": WRONG}, expectations=tuple(map(Expectation.parse, wanted)))
+    assert [kept.holds for kept in proof.kept] == [True, False, True, None]
+    assert not proof.holds
+
+
+@pytest.mark.parametrize("text", ["peak", "peak<=", "peak<=4lightyears", "speed>=1", "saving>=3GiB", "peak<=3%"])
+def test_an_expectation_that_cannot_be_read_is_refused(text: str) -> None:
+    with pytest.raises(CannotRun):
+        Expectation.parse(text)
+
+
+def test_a_program_that_fails_early_is_told_in_its_own_words(proved: Prove) -> None:
+    proof = proved(files={"train.py": "import torch\n\nraise ValueError('no data')\n"})
+    assert not proof.ran
+    assert report.failure(proof).rstrip().endswith("ValueError: no data")
+    assert "fsdp_lint" not in report.failure(proof)
+    assert "failed before its first step: ValueError: no data" in proof.obstacle
+
+
+def test_memory_that_does_not_suffice_is_a_result(proved: Prove) -> None:
+    end = "raise torch.OutOfMemoryError('CUDA out of memory')"
+    proof = proved(files={"train.py": TRAIN.format(before="", after=OPTIMIZER, steps=2, end=end)})
+    assert proof.ran and "OutOfMemoryError" in proof.before.ended
+
+
+def test_what_cannot_be_simulated_is_named(proved: Prove) -> None:
+    wrapped = "model = torch.nn.parallel.DistributedDataParallel(model)\n"
+    text = RIGHT.replace("for layer in model:\n    fully_shard(layer)\nfully_shard(model)\n", wrapped)
+    proof = proved(files={"train.py": text}, mode="simulate")
+    assert not proof.ran
+    assert "train.py:11" in proof.obstacle and "--mode cpu or nccl" in proof.obstacle
+
+
+def test_a_program_that_does_not_end_is_stopped_and_still_told(proved: Prove) -> None:
+    endless = RIGHT.replace("optimizer.step()", "optimizer.step()\nwhile True:\n    pass")
+    endless = endless.replace("range(100000)", "range(2)")
+    proof = proved(files={"train.py": endless}, timeout=8.0)
+    assert proof.before.steps == 2 and proof.before.ended.startswith("stopped at the time limit")
+
+
+def test_modules_are_found_without_importing_their_parents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "outer").mkdir()
+    (tmp_path / "outer" / "__init__.py").write_text("raise SystemExit('imported')\n")
+    (tmp_path / "outer" / "__main__.py").write_text("")
+    (tmp_path / "outer" / "inner.py").write_text("")
+    monkeypatch.chdir(tmp_path)
+    assert Path(find_entry(Target(module="outer.inner"))).name == "inner.py"
+    assert Path(find_entry(Target(module="outer"))).name == "__main__.py"
+    for name in ("outer.no", "nowhere.at.all"):
+        with pytest.raises(CannotRun):
+            find_entry(Target(module=name))
+
+
+STUBBORN = """\
+import multiprocessing, os, signal, sys, time
+from multiprocessing import shared_memory
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if os.fork() == 0:
+    os.setsid()
+    time.sleep(600)
+memory = shared_memory.SharedMemory(create=True, size=1 << 20)
+open(f"pid-{os.getpid()}", "w").write(memory.name)
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("how", ["SIGINT", "SIGTERM"])
+def test_nothing_is_left_behind_when_it_is_interrupted(how: str, tmp_path: Path) -> None:
+    import signal
+
+    (tmp_path / "train.py").write_text(STUBBORN)
+    (tmp_path / "tmp").mkdir()
+    command = [sys.executable, "-m", "fsdp_lint", "verify", "train.py", "--mode", "cpu"]
+    environment = {**os.environ, "TMPDIR": str(tmp_path / "tmp")}
+    verify = subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True)
+    notes: list[Path] = []
+    deadline = time.monotonic() + 90
+    while len(notes) < 2 and time.monotonic() < deadline:
+        time.sleep(0.1)
+        notes = [path for path in tmp_path.glob("pid-*") if path.read_text()]
+    assert len(notes) == 2
+    group = {int(path.name.removeprefix("pid-")) for path in notes}
+    shared = [f"/dev/shm/{path.read_text().lstrip('/')}" for path in notes]
+    assert all(os.path.exists(path) for path in shared)
+    verify.send_signal(getattr(signal, how))
+    _, said = verify.communicate(timeout=60)
+    assert verify.returncode in (130, 143) and "Traceback" not in said
+    assert not any(os.path.exists(f"/proc/{pid}") for pid in group)
+    assert not living_in(tmp_path), "also what left its session"
+    assert not any(os.path.exists(path) for path in shared)
+    assert not list((tmp_path / "tmp").iterdir())
+
+
+def living_in(folder: Path) -> list[int]:
+    """Processes whose current folder this is."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/cwd"):
+        try:
+            if entry.readlink() == folder:
+                found.append(int(entry.parent.name))
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.gpu
+def test_a_gpu_counts_every_byte(tmp_path: Path) -> None:
+    if not runner.instrument().gpus():
+        pytest.skip("needs a CUDA GPU")
+    (tmp_path / "train.py").write_text(RIGHT)
+    run = runner.run(Plan(Target(str(tmp_path / "train.py")), "simulate", 8, on_cpu=False))
+    assert run.first is not None and run.first.device != "cpu"
+    assert run.peak_bytes and run.step_ms and run.held is not None and run.held.training < run.peak_bytes
