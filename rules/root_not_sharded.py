@@ -95,7 +95,10 @@ def _fix(last: Shard, model: Value, inner: list[Shard]) -> Fix | None:
         return None
     steps = list(last.module.line()).index(model) if model in last.module.line() else 0
     site = inner[-1].site if inner[-1] is not last else last.site
-    written = named_call(site, called(model)) or (outer_call(site, steps) if steps else None)
+    name = called(model)
+    names = (name, f"self.{name.rpartition('.')[2]}")
+    written = next((call for each in names if (call := named_call(site, each))), None)
+    written = written or (outer_call(site, steps) if steps else None)
     if written is None:
         return None
     anchor, text = written

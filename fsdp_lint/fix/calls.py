@@ -30,17 +30,38 @@ def outer_call(call: Site, steps: int) -> tuple[Site, str] | None:
     if not isinstance(node, cst.Call) or not node.args:
         return None
     path = _owner(node.args[0].value, steps, loops)
-    written = call_on(call, cst.Module([]).code_for_node(path)) if path is not None else None
-    if written is None:
+    name = path_of(path)
+    # A list that the function has made is no module, whatever it holds.
+    if name is None or _is_list(call, name):
         return None
-    return (Site(call.source, loops[-1]) if loops else call), written
+    return named_call(call, name)
 
 
 def named_call(call: Site, name: str) -> tuple[Site, str] | None:
-    """As `outer_call`, for what the function around the call knows by this name; None where it does not."""
-    written = call_on(call, name) if knows(call, name) else None
+    """As `outer_call`, for what the function around the call knows by this name; None where it does not.
+
+    None, too, where a loop around the call binds the name: behind the loop it would be the last one only.
+    """
     loops = _loops(call)
+    bound = {each for loop in loops for each in _targets(loop)} | _comprehended(call)
+    if name.partition(".")[0] in bound or not knows(call, name):
+        return None
+    written = call_on(call, name)
     return (Site(call.source, loops[-1]) if loops else call, written) if written is not None else None
+
+
+def _is_list(site: Site, name: str) -> bool:
+    """Whether the function around a node makes a list, tuple or dict of this name."""
+    import libcst as cst
+
+    open_nodes = _function_around(site)
+    while open_nodes:
+        node = open_nodes.pop()
+        if isinstance(node, cst.Assign) and any(path_of(target.target) == name for target in node.targets):
+            if isinstance(node.value, cst.List | cst.Tuple | cst.Dict | cst.BaseComp):
+                return True
+        open_nodes.extend(node.children)
+    return False
 
 
 def call_on(call: Site, first: str) -> str | None:
