@@ -50,13 +50,18 @@ def check(trace: Trace) -> Iterator[Finding]:
             if not isinstance(module, Module) or module.library is None or not module.library.startswith("torch.nn."):
                 continue
             kind = last_name(module.library)
-            if kind not in WITHOUT_FORWARD:
+            if kind not in WITHOUT_FORWARD or _is_tested(shard, module):
                 continue
             yield Finding(
                 at=shard,
                 message=f"`{called(module)}` is an `nn.{kind}`: it has no forward around which FSDP could gather it",
                 fix=_fix(shard, kind),
             )
+
+
+def _is_tested(shard: Shard, module: Module) -> bool:
+    """True where a test of the module, of which the outcome is not known, may keep containers away from the call."""
+    return any(guard.subject is module or module.number in guard.about for guard in shard.guards)
 
 
 def _fix(shard: Shard, kind: str) -> Fix | None:

@@ -195,9 +195,11 @@ def setattr_(run: Machine, call: Call) -> Value:
 
 
 def next_(run: Machine, call: Call) -> Value:
-    """`next(iterator)`."""
+    """`next(iterator)`; with a default it is not known whether there is anything."""
     value = call.first()
     if isinstance(value, Params):
+        if call.get(1, "default") is not None:
+            return Unknown(inputs=(*value.of,))
         return Tensor(name="parameter", source=run.take(value, call.site), form="parameter")
     items, _ = run.items(value, call.site)
     return items[0] if items else Unknown()
