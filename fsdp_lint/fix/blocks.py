@@ -120,3 +120,19 @@ def is_statement(site: Site) -> bool:
     if not isinstance(home, cst.SimpleStatementLine) or len(home.body) != 1:
         return False
     return isinstance(home.body[0], cst.Expr) and home.body[0].value is site.node
+
+
+def wraps_itself(call: Site) -> bool:
+    """Whether a call is the whole of `x = f(x, ...)`, so that without the statement `x` stays what it was."""
+    import libcst as cst
+
+    match statement_of(call).node:
+        case cst.SimpleStatementLine(
+            body=[
+                cst.Assign(
+                    targets=[cst.AssignTarget(target=target)], value=cst.Call(args=[cst.Arg(value=first), *_]) as value
+                )
+            ]
+        ):
+            return value is call.node and target.deep_equals(first)
+    return False

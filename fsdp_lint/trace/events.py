@@ -108,9 +108,10 @@ class Copy(Event):
 
 @dataclass(eq=False, kw_only=True)
 class Replicate(Event):
-    """DDP or `replicate()` around a module."""
+    """DDP (`wrapper`) or `replicate()` around a module."""
 
     module: Value
+    wrapper: bool = False
 
 
 @dataclass(eq=False, kw_only=True)

@@ -156,7 +156,7 @@ def wrap(run: Machine, call: Call) -> Value:
 def ddp(run: Machine, call: Call) -> Value:
     """DistributedDataParallel."""
     module = call.first("module")
-    run.emit(Replicate, call.site, module=module)
+    run.emit(Replicate, call.site, module=module, wrapper=True)
     return run.new(
         Module(name=module.name, library="DistributedDataParallel", wraps=module, owner=module.owner, built=True)
     )
