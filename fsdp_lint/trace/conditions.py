@@ -40,6 +40,7 @@ from fsdp_lint.trace.values import (
     choice,
     options_of,
     origins,
+    same,
 )
 
 SOLID = (Module, Instance, Function, Bound, Optimizer, Params, StateDict, Object, Mesh, Class, Rank, WorldSize, Tensor)
@@ -301,6 +302,9 @@ class Conditions(Calls):
                 return left.dotted == right.dotted
             kind = "turn" if "%" in (left.key, right.key) else "other"
             return self.opaque(("same", *sorted((left.number, right.number))), kind, left, right)
+        if isinstance(op, cst.In) and isinstance(left, Const) and isinstance(right, Sequence) and right.exact:
+            if all(isinstance(item, Const) for item in right.items):
+                return any(same(left, item) for item in right.items)
         if isinstance(op, cst.In) and isinstance(right, Sequence) and right.exact and 0 < len(right.items) <= 8:
             if not isinstance(left, Const) and all(isinstance(item, Const) for item in right.items):
                 each = [self._equals(left, item) for item in right.items if isinstance(item, Const)]
