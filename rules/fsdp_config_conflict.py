@@ -1,33 +1,38 @@
-"""FSDP settings of transformers or accelerate contradict each other.
+"""FSDP settings of transformers, accelerate or Lightning contradict each other.
 
 ## What it finds
 
-In `TrainingArguments(fsdp=..., fsdp_config={...})`, TRL's configs, and `FullyShardedDataParallelPlugin(...)`, literal
-settings that cannot be had together:
+In `TrainingArguments(fsdp=..., fsdp_config={...})`, TRL's configs, `FullyShardedDataParallelPlugin(...)` and
+`FSDPStrategy(...)`, literal settings that cannot be had together:
 
 - `gradient_checkpointing=True` and `activation_checkpointing` in `fsdp_config`;
 - `save_only_model=True` with `SHARDED_STATE_DICT`, or with `load_best_model_at_end=True`;
 - `cpu_ram_efficient_loading` without `sync_module_states`, with FSDP1;
 - in the plugin: `forward_prefetch` or a `reshard_after_forward` that is no bool with `fsdp_version=2`, a bool
   `reshard_after_forward` with `fsdp_version=1`, `activation_checkpointing_offload` without `activation_checkpointing`
-  or with `fsdp_version=1`.
+  or with `fsdp_version=1`;
+- in Lightning's strategy: `activation_checkpointing` and `activation_checkpointing_policy`, `process_group` and
+  `device_mesh`, `HYBRID_SHARD` with neither of these nor a wrap policy; and `gradient_clip_val` in the Trainer that
+  gets the strategy, with clipping by norm.
 
 ## Why it is wrong
 
-Each but the third raises ValueError when the Trainer or the plugin is made, on all ranks, after the job has waited
-for its GPUs (read in transformers 5 and accelerate 1; links below). The third raised in transformers 4 from 4.40 on;
-without `sync_module_states` the other ranks keep "random weights", as the error said. Newer accelerate warns and
-switches it on.
+Each but the third raises when the Trainer, the plugin or the strategy is made, clipping by norm at the first step, on
+all ranks, after the job has waited for its GPUs (read in transformers 5, accelerate 1 and lightning 2; links below).
+The third raised in transformers 4 from 4.40 on; without `sync_module_states` the other ranks keep "random weights",
+as the error said. Newer accelerate warns and switches it on.
 
 ## How to mend it
 
-Choose one of the two: FSDP's own activation checkpointing rather than `gradient_checkpointing`, `FULL_STATE_DICT` where
-only the model is saved, `sync_module_states` with `cpu_ram_efficient_loading`.
+Keep one of the two: FSDP's own activation checkpointing rather than `gradient_checkpointing`, `FULL_STATE_DICT` where
+only the model is saved, `sync_module_states` with `cpu_ram_efficient_loading`. In Lightning clip by value, or call
+`clip_grad_norm_` of the wrapped model in `configure_gradient_clipping`.
 
 ## When to leave it
 
-Never for those that raise. The rule reads literals in Python; settings in YAML or JSON files, on the command line and
-in environment variables are not seen, nor are dicts that are built elsewhere.
+Never for those that raise. Clipping is reported at `trainer.fit(model)`, where the model does not define
+`configure_gradient_clipping`. The rule reads literals in Python; settings in YAML or JSON files, on the command line
+and in environment variables are not seen, nor are dicts that are built elsewhere.
 
 ## References
 
@@ -35,6 +40,8 @@ in environment variables are not seen, nor are dicts that are built elsewhere.
 - https://github.com/huggingface/transformers/pull/36627 (`save_only_model` and `SHARDED_STATE_DICT`)
 - https://github.com/huggingface/transformers/issues/25100 (`sync_module_states` must be True)
 - https://github.com/huggingface/accelerate/blob/main/src/accelerate/utils/dataclasses.py
+- https://github.com/Lightning-AI/pytorch-lightning/blob/master/src/lightning/fabric/strategies/fsdp.py
+- https://github.com/Lightning-AI/pytorch-lightning/blob/master/src/lightning/pytorch/plugins/precision/fsdp.py
 """
 
 from __future__ import annotations
@@ -45,6 +52,7 @@ from fsdp_lint.rule import Finding, Rule, Severity
 from fsdp_lint.trace.events import ConfigureFSDP
 from fsdp_lint.trace.models.configs import setting
 from fsdp_lint.trace.trace import Trace
+from fsdp_lint.trace.values import Const, External
 
 SHARDED = "SHARDED_STATE_DICT"
 
@@ -52,7 +60,7 @@ SHARDED = "SHARDED_STATE_DICT"
 def check(trace: Trace) -> Iterator[Finding]:
     """One finding for each object with settings that exclude each other; it names the first pair."""
     for config in trace.every(ConfigureFSDP):
-        conflict = next(_of_arguments(config) if config.by == "arguments" else _of_plugin(config), None)
+        conflict = next(PAIRS[config.by](config), None)
         if conflict is not None:
             yield Finding(at=config, message=conflict)
 
@@ -93,4 +101,30 @@ def _loading(options: dict[str, bool | str | None], version: str) -> Iterator[st
         yield "`cpu_ram_efficient_loading` loads on rank 0; without `sync_module_states` the rest starts at random"
 
 
+def _of_strategy(config: ConfigureFSDP) -> Iterator[str]:
+    given = {name for name, value in config.options.items() if not (isinstance(value, Const) and value.value is None)}
+    if {"activation_checkpointing", "activation_checkpointing_policy"} <= given:
+        yield "`activation_checkpointing` and `activation_checkpointing_policy` are both set: the strategy raises"
+    if {"process_group", "device_mesh"} <= given:
+        yield "`process_group` and `device_mesh` are both set: the strategy raises"
+    kind = config.options.get("sharding_strategy")
+    name = kind.dotted if isinstance(kind, External) else str(setting(kind))
+    if "HYBRID" in name.upper() and not config.arguments:
+        if not given & {"auto_wrap_policy", "process_group", "device_mesh"}:
+            yield "hybrid sharding needs a wrap policy, a process group or a mesh: the strategy raises"
+
+
+def _of_trainer(config: ConfigureFSDP) -> Iterator[str]:
+    value = config.arguments.get("gradient_clip_val")
+    how = setting(config.arguments.get("gradient_clip_algorithm")) or "norm"
+    if isinstance(value, Const) and value.value and how == "norm":
+        yield "`gradient_clip_val` clips by norm, which Lightning refuses with FSDPStrategy: the first step raises"
+
+
+PAIRS = {
+    "arguments": _of_arguments,
+    "plugin": _of_plugin,
+    "strategy": _of_strategy,
+    "trainer": _of_trainer,
+}
 RULE = Rule(check, code="FSDP620", severity=Severity.ERROR, since="0.1.0")

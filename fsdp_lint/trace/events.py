@@ -201,7 +201,8 @@ class CheckClass(Event):
 
 @dataclass(eq=False, kw_only=True)
 class ConfigureFSDP(Event):
-    """FSDP is asked for by settings. `by`: "arguments" (transformers, TRL) or "plugin" (accelerate).
+    """FSDP is asked for by settings. `by`: "arguments" (transformers, TRL), "plugin" (accelerate), "strategy" or
+    "trainer" (Lightning).
 
     `options` are FSDP's own settings without the prefix `fsdp_`, `arguments` those around them, `made` is the object.
     """

@@ -10,6 +10,7 @@ WORDS = frozenset(
         "MixedPrecisionPolicy",
         "register_fsdp_forward_method",
         "FullyShardedDataParallelPlugin",
+        "FSDPStrategy",
         "fsdp_config",
         # Modules whose imports rules ask for; a function does not reach FSDP by naming one.
         "torch.distributed.fsdp",
