@@ -312,6 +312,18 @@ class Save(Event):
 
 
 @dataclass(eq=False, kw_only=True)
+class LoopOverPart(Event):
+    """A `for` goes over the part of some data that this rank has picked, which may be longer than another's.
+
+    `number` is the loop's in the events inside; `may_stop` when its body has a `break`.
+    """
+
+    over: Value
+    number: int
+    may_stop: bool
+
+
+@dataclass(eq=False, kw_only=True)
 class DivideByWorld(Event):
     """`value` is what `of` gives when it is divided by `by`, the number of processes; in place both are one."""
 

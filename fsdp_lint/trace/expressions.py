@@ -298,6 +298,8 @@ class Expressions(Conditions):
                 elif isinstance(outcome, Condition):
                     self.assume(outcome.true)
                     exact = False
+                    if made is not None and any(one.key[0] == "rank" for one in outcome.true):
+                        made.chosen_by += (Rank(name="rank"),)
             if possible:
                 if for_in.inner_for_in is not None:
                     exact = self._each(for_in.inner_for_in, body, None) and exact
@@ -541,6 +543,7 @@ class Expressions(Conditions):
     def _slice(self, value: Value, part: cst.Slice) -> Value:
         low = self.evaluate(part.lower) if part.lower else Const(value=None)
         high = self.evaluate(part.upper) if part.upper else Const(value=None)
+        chosen_by = (value, low, high, *([self.evaluate(part.step)] if part.step is not None else []))
         items: list[Value] | None = None
         if isinstance(value, Sequence) and value.exact:
             items = value.items
@@ -557,8 +560,11 @@ class Expressions(Conditions):
             return Sequence(
                 items=[self.element(value, "items") if isinstance(value, Module) else self.child(value, "[]")],
                 exact=False,
+                chosen_by=chosen_by,
             )
-        return value if isinstance(value, Sequence | Params) else Unknown(inputs=(value,))
+        if isinstance(value, Sequence):
+            return self.new(Sequence(items=list(value.items), exact=False, times=value.times, chosen_by=chosen_by))
+        return value if isinstance(value, Params) else Unknown(inputs=(value,))
 
     def _item(self, value: Value, index: Value, node: cst.Subscript) -> Value:
         key = index.value if isinstance(index, Const) else None

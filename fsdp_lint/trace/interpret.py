@@ -10,10 +10,11 @@ from typing import Any
 import libcst as cst
 
 from fsdp_lint.source.file import Site
-from fsdp_lint.trace.events import Attach, RepointOptimizer, SetEntry, SetFlag, Shard, Swallow, Tie
+from fsdp_lint.trace.events import Attach, LoopOverPart, RepointOptimizer, SetEntry, SetFlag, Shard, Swallow, Tie
 from fsdp_lint.trace.expressions import LONG, UNROLL, Expressions
 from fsdp_lint.trace.models import table
 from fsdp_lint.trace.models.api import Call
+from fsdp_lint.trace.splitting import split_unevenly
 from fsdp_lint.trace.state import STATEMENTS, OutOfBudget
 from fsdp_lint.trace.trace import Leave, covers
 from fsdp_lint.trace.values import (
@@ -449,6 +450,9 @@ class Interpreter(Expressions):
             return
         if len(items) > UNROLL:
             items, exact = items[:1], False
+        if split_unevenly(iterable):
+            number = self.loop_count + 1
+            self.emit(LoopOverPart, self.site(node.iter), over=iterable, number=number, may_stop=_has_break(node.body))
         self._loop(node.body, exact, [lambda item=item: self.assign(node.target, self.chosen(item)) for item in items])  # type: ignore[misc]
         if node.orelse is not None:
             self.run_body(node.orelse.body)
@@ -659,6 +663,15 @@ class Interpreter(Expressions):
 def _is_size(default: cst.BaseExpression | None) -> bool:
     """True for a default that no process's number has: the rank of an adapter is 8, say."""
     return isinstance(default, cst.Integer) and default.evaluated_value > 0
+
+
+def _has_break(node: cst.CSTNode) -> bool:
+    """True when a loop with this body may end early."""
+    if isinstance(node, cst.Break):
+        return True
+    if isinstance(node, cst.For | cst.While | cst.FunctionDef | cst.Lambda):
+        return False
+    return any(_has_break(child) for child in node.children)
 
 
 def _import_name(node: cst.Attribute | cst.Name) -> str:

@@ -28,7 +28,7 @@ from fsdp_lint.trace.values import (
 def range_(run: Machine, call: Call) -> Value:
     """`range(...)`: one number that stands for all."""
     times = call.args[0] if len(call.args) == 1 else Unknown()
-    return Sequence(items=[Unknown(name="i")], exact=False, times=times)
+    return Sequence(items=[Unknown(name="i")], exact=False, times=times, chosen_by=tuple(call.args))
 
 
 def listed(run: Machine, call: Call) -> Value:
@@ -44,7 +44,7 @@ def listed(run: Machine, call: Call) -> Value:
         items, exact = run.items(value, call.site)
         made = run.new(Sequence(items=items, exact=exact))
         if isinstance(value, Sequence):
-            made.times, made.children_of = value.times, value.children_of
+            made.times, made.children_of, made.chosen_by = value.times, value.children_of, value.chosen_by
         return made
     items, exact = run.items(value, call.site)
     return run.new(Sequence(items=items, exact=exact))
@@ -92,7 +92,7 @@ def enumerate_(run: Machine, call: Call) -> Value:
     for at, item in enumerate(items):
         number: Value = Const(value=at) if exact else Unknown(name="i")
         pairs.append(Sequence(items=[number, item]))
-    return Sequence(items=pairs, exact=exact)
+    return Sequence(items=pairs, exact=exact, chosen_by=(call.first(),))
 
 
 def zip_(run: Machine, call: Call) -> Value:

@@ -1,0 +1,59 @@
+"""Questions about data that is split among the ranks: whether each of them has as much of it."""
+
+from __future__ import annotations
+
+import re
+
+from fsdp_lint.trace.values import Loaded, Object, Product, Rank, Sequence, Unknown, Value, WorldSize
+
+# Calls that give a part of their data, by their names.
+PARTS = re.compile(
+    r"(^|[._])(shard|split\w*|select|partition|subset|take_every|islice_by_rank)\(\.\.\.\)$", re.IGNORECASE
+)
+# Wrappers that give as many items as they get.
+SAME = re.compile(r"(^|[._])(tqdm|trange|track|iter|list|sorted|progress\w*)\(\.\.\.\)$", re.IGNORECASE)
+
+
+def split_unevenly(value: Value, hops: int = 8) -> bool:
+    """True when the rank picks its items out of the data, and nothing makes the parts equally long."""
+    if hops == 0:
+        return False
+    if isinstance(value, Sequence):
+        return _picks(value.chosen_by) or any(split_unevenly(one, hops - 1) for one in value.chosen_by)
+    if isinstance(value, Loaded):
+        return value.path_by_rank
+    if isinstance(value, Object):
+        return _of_object(value, hops)
+    if isinstance(value, Unknown):
+        if PARTS.search(value.name):
+            return _picks(value.inputs) or any(split_unevenly(one, hops - 1) for one in value.inputs)
+        if SAME.search(value.name):
+            return any(split_unevenly(one, hops - 1) for one in value.inputs[:1])
+        return value.key == "[rank]" and value.owner is not None
+    return False
+
+
+def _of_object(value: Object, hops: int) -> bool:
+    last = value.cls.rpartition(".")[2]
+    if last.endswith("DataLoader"):
+        sampler = value.kwargs.get("sampler") or value.kwargs.get("batch_sampler")
+        data = sampler or value.kwargs.get("dataset") or (value.args[0] if value.args else None)
+        return data is not None and split_unevenly(data, hops - 1)
+    if last in ("Subset", "SubsetRandomSampler", "SequentialSampler", "BatchSampler"):
+        at = 1 if last == "Subset" else 0
+        indices = value.kwargs.get("indices") or (value.args[at] if len(value.args) > at else None)
+        return indices is not None and split_unevenly(indices, hops - 1)
+    return False
+
+
+def _picks(values: tuple[Value, ...]) -> bool:
+    """True when the rank is among what chooses the items, and no number that was made to fit the ranks."""
+    return any(isinstance(value, Rank) for value in values) and not any(_is_fitted(value) for value in values)
+
+
+def _is_fitted(value: Value) -> bool:
+    """True for numbers that are computed from the number of processes, such as a length that it divides."""
+    if isinstance(value, Product):
+        return True
+    inputs = value.inputs if isinstance(value, Unknown) else ()
+    return any(isinstance(one, WorldSize) or _is_fitted(one) for one in inputs)
