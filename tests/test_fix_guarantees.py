@@ -165,10 +165,10 @@ def test_many_fixes_of_one_file_settle(here: Path, lint: Lint) -> None:
 
 
 @functools.cache
-def alone(bad: Path) -> str:
+def alone(bad: Path, unsafe: bool) -> str:
     """What fixing makes of a program by itself."""
-    result = fix(bad.parent, bad)
-    return result.changed[bad][1] if bad in result.changed else bad.read_text(encoding="utf-8")
+    changed = engine.fix_files([bad], settings.Settings(root=bad.parent), unsafe).changed
+    return changed[bad][1] if bad in changed else bad.read_text(encoding="utf-8")
 
 
 @examples(max_examples=6, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -187,14 +187,8 @@ def test_a_project_of_any_programs_is_fixed_as_each_of_them_alone(
     assert results[0].changed == results[1].changed == results[2].changed
     assert {result.report for result in results} == {results[0].report}
     for file, bad in zip(files, programs, strict=True):
-        if unsafe and file in results[0].changed:
-            assert results[0].changed[file][1] == _unsafe_alone(bad)
-
-
-@functools.cache
-def _unsafe_alone(bad: Path) -> str:
-    result = engine.fix_files([bad], settings.Settings(root=bad.parent), unsafe=True)
-    return result.changed[bad][1]
+        text = results[0].changed[file][1] if file in results[0].changed else file.read_text(encoding="utf-8")
+        assert text == alone(bad, unsafe)
 
 
 LETTERS = "abcdefghij"
