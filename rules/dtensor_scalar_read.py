@@ -39,6 +39,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fsdp_lint.fix.arguments import argument, function_of, receiver_of, text_of
+from fsdp_lint.fix.calls import is_parameter
 from fsdp_lint.fix.edits import Fix, Wrap
 from fsdp_lint.rule import Applicability, Finding, Rule, Severity, Site
 from fsdp_lint.trace.events import ReadScalar, Shard
@@ -72,7 +73,9 @@ def _fix(event: ReadScalar, shard: Shard) -> Fix | None:
     read = _read(event)
     if read is None or rank_guard(event) is not None or not whenever(shard, event):
         return None
-    return Fix("Gather the value before it is read", (Wrap(read, "", ".full_tensor()"),), Applicability.UNSAFE)
+    # Other callers may hand over numbers and plain tensors.
+    kind = Applicability.DISPLAY if is_parameter(read) else Applicability.UNSAFE
+    return Fix("Gather the value before it is read", (Wrap(read, "", ".full_tensor()"),), kind)
 
 
 def _read(event: ReadScalar) -> Site | None:
@@ -91,6 +94,6 @@ RULE = Rule(
     check,
     code="FSDP402",
     severity=Severity.ERROR,
-    fixes=frozenset({Applicability.UNSAFE}),
+    fixes=frozenset({Applicability.UNSAFE, Applicability.DISPLAY}),
     since="0.1.0",
 )

@@ -111,6 +111,18 @@ def knows(site: Site, path: str) -> bool:
     return path in names.read | names.bound
 
 
+def is_parameter(site: Site) -> bool:
+    """Whether an expression is a bare parameter of the function around it: callers decide what it is."""
+    import libcst as cst
+
+    node = site.node
+    if not isinstance(node, cst.Name):
+        return False
+    params = next((part for part in _function_around(site) if isinstance(part, cst.Parameters)), None)
+    listed = (*params.params, *params.posonly_params, *params.kwonly_params) if params is not None else ()
+    return any(param.name.value == node.value for param in listed)
+
+
 def assigned_call(site: Site, name: str) -> Site | None:
     """The call whose value a variable of the function around a node gets; None where it is not bound just once."""
     import libcst as cst

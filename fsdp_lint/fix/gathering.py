@@ -52,7 +52,7 @@ def _collected(trace: Trace, save: Save, state: StateDict) -> tuple[Collected, t
     if take is None or not (by_every_rank(save) or by_rank_zero(save)):
         return None
     # What is kept between calls or over steps, an average say, is not for the file alone.
-    if common_depth(take, save) < min(len(take.stack), len(save.stack)) or not {*save.loops} <= {*take.loops}:
+    if common_depth(take, save) < min(len(take.stack), len(save.stack)) or {*save.loops} != {*take.loops}:
         return None
     if any(take.order < event.order < save.order for event in trace.events if isinstance(event, Backward | Step)):
         return None
