@@ -38,8 +38,8 @@ from collections.abc import Iterator
 
 from fsdp_lint.rule import Finding, Rule, Severity
 from fsdp_lint.trace.agreement import sources
-from fsdp_lint.trace.events import Backward, Collective, DivideByWorld, Event, SetDivisor, Shard
-from fsdp_lint.trace.trace import Trace, called, touches
+from fsdp_lint.trace.events import Attach, Backward, Collective, DivideByWorld, Event, SetDivisor, Shard
+from fsdp_lint.trace.trace import Trace, called, covers, touches
 from fsdp_lint.trace.values import Module, Params, Product, Tensor, Unknown, Value, parts
 
 REDUCING = frozenset({"all_reduce", "reduce", "broadcast"})
@@ -100,9 +100,14 @@ def _shard_of(trace: Trace, tensor: Tensor, at: Event) -> Shard | None:
         return None
     for module in tensor.source.of:
         shard = trace.covering(module, at)
-        if shard is not None and not trace.ignores_some(module):
+        if shard is not None and not trace.ignores_some(module) and not _came_later(trace, module, shard):
             return shard
     return None
+
+
+def _came_later(trace: Trace, module: Value, shard: Shard) -> bool:
+    """True for what became part of the model after it was sharded: it stays plain, and nobody averages it."""
+    return any(covers(event.content, module) and event.order > shard.order for event in trace.every(Attach))
 
 
 def _is_set_otherwise(trace: Trace, shard: Shard) -> bool:
