@@ -107,7 +107,10 @@ def _shard_of(trace: Trace, tensor: Tensor, at: Event) -> Shard | None:
 
 def _came_later(trace: Trace, module: Value, shard: Shard) -> bool:
     """True for what became part of the model after it was sharded: it stays plain, and nobody averages it."""
-    return any(covers(event.content, module) and event.order > shard.order for event in trace.every(Attach))
+    return any(
+        event.content is not None and covers(event.content, module) and event.order > shard.order
+        for event in trace.every(Attach)
+    )
 
 
 def _is_set_otherwise(trace: Trace, shard: Shard) -> bool:
