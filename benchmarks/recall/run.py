@@ -3,7 +3,7 @@
     python benchmarks/recall/run.py DEST [--only M2,M7] [--package NAME,...] [--limit N] [--list]
 
 DEST holds one folder a package of code that uses FSDP and is right. Each mutation makes one edit at a time; a site
-counts where the edit makes the mistake. Found means: the named rule speaks of the edited function, and did not before.
+counts where the edit makes the mistake (`not_sites.txt` names those that were read and do not). Found means: the named rule speaks of the edited function, and did not before.
 A negative mutation (N1 ...) changes nothing of what is right; whatever is found after it and was not before is a false
 alarm. `--list` names each miss and each alarm with the place in the right code. With `--limit`, so many sites a
 mutation and package are tried, spread over all that there are.
@@ -12,6 +12,7 @@ mutation and package are tried, spread over all that there are.
 from __future__ import annotations
 
 import argparse
+import functools
 import sys
 import time
 from collections import defaultdict
@@ -50,9 +51,23 @@ def sample(all_of_them: list[Mutant], limit: int | None) -> list[Mutant]:
     return [all_of_them[at * len(all_of_them) // limit] for at in range(limit)]
 
 
+@functools.cache
+def no_sites() -> frozenset[tuple[str, str, str]]:
+    """Mutation, end of the path, and function of what was read and is no site."""
+    lines = Path(__file__).with_name("not_sites.txt").read_text(encoding="utf-8").splitlines()
+    parts = [line.split("\t") for line in lines if not line.startswith("#")]
+    return frozenset((mutation, path, function) for mutation, path, function, _ in parts)
+
+
+def is_none(mutant: Mutant) -> bool:
+    """True where the edit was read in its place and makes no mistake."""
+    known = [path for name, path, function in no_sites() if (name, function) == (mutant.mutation.name, mutant.function)]
+    return any(mutant.path.as_posix().endswith(f"/{path}") for path in known)
+
+
 def tried(package: Package, mutation: Mutation, limit: int | None) -> Iterator[Outcome]:
     """The outcomes of one mutation in one package."""
-    sites = [m for view in package.views for m in mutants(mutation, view) if package.right(m)]
+    sites = [m for view in package.views for m in mutants(mutation, view) if package.right(m) and not is_none(m)]
     for mutant in sample(sites, limit):
         yield package.judge(mutant)
 

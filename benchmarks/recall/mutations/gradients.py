@@ -41,7 +41,7 @@ def local_sites(view: View) -> Iterator[Edit]:
         for call in body.calls:
             if not isinstance(call.func, cst.Attribute) or call.func.attr.value != "full_tensor" or call.args:
                 continue
-            if _is_reduced(body, call) and not _holds_local(body):
+            if _is_reduced(body, call) and not _holds_local(body) and not _is_norm(call.func.value):
                 method = call.func.with_changes(attr=cst.Name("to_local"))
                 yield Edit(call, body.qualname, Edits().replace(call.func, method))
 
@@ -56,6 +56,11 @@ def _is_reduced(body: Body, call: cst.Call) -> bool:
         uses = [n for n in body.nodes if isinstance(n, cst.Name) and n.value == name]
         return any(body.view.row(n) > body.view.row(call) and _is_read(body, n) for n in uses)
     return False
+
+
+def _is_norm(node: cst.CSTNode) -> bool:
+    """True for what a clip gives: since torch 2.10 it is whole on each rank, and `to_local` is right."""
+    return "norm" in last(written(node))
 
 
 def _is_read(body: Body, node: cst.CSTNode) -> bool:
