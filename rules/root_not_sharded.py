@@ -30,15 +30,19 @@ Where every part that holds parameters is sharded by its own call, where the res
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from fsdp_lint.fix.calls import named_call, outer_call
 from fsdp_lint.fix.edits import Fix, InsertAfter
 from fsdp_lint.rule import Applicability, Finding, Rule, Severity
-from fsdp_lint.trace.events import Freeze, Shard
+from fsdp_lint.trace.events import CallMethod, Freeze, Handed, Shard
 from fsdp_lint.trace.granularity import has_each, is_trained, left_over, model_of
-from fsdp_lint.trace.trace import Trace, called, covers, touches
+from fsdp_lint.trace.trace import Trace, called, covers, related, touches
 from fsdp_lint.trace.values import Value, exclusive
+
+ATTRIBUTES = frozenset({"setattr", "delattr", "getattr", "hasattr"})
+SHARDS = re.compile(r"shard|fsdp|parallel|wrap|prepare|setup|distribut|configure", re.IGNORECASE)
 
 
 def check(trace: Trace) -> Iterator[Finding]:
@@ -82,11 +86,21 @@ def _is_covered(trace: Trace, model: Value, inner: list[Shard]) -> bool:
 def _is_excused(trace: Trace, model: Value, inner: list[Shard]) -> bool:
     if not is_trained(trace, model, inner[-1]) or trace.replicated(model, inner[-1]):
         return True
-    if any(True for _ in trace.handed(model, inner[-1])):
+    if any(_may_shard(event, model, inner[0]) for event in trace.handed(model, inner[-1])):
+        return True
+    if any(related(event.of, model) and SHARDS.search(event.method) for event in trace.every(CallMethod)):
         return True
     if any(touches(event.module, model) for event in trace.every(Freeze)):
         return True
     return trace.averaged(model)
+
+
+def _may_shard(event: Handed, model: Value, first: Shard) -> bool:
+    """True for unknown code that may shard the model itself: not what had it before its parts were sharded, and of the
+    model's own methods only those whose names say so."""
+    if event.to in ATTRIBUTES or (event.entry == first.entry and event.order < first.order):
+        return False
+    return not event.to.startswith(f"{called(model)}.") or bool(SHARDS.search(event.to.rpartition(".")[2]))
 
 
 def _fix(last: Shard, model: Value, inner: list[Shard]) -> Fix | None:

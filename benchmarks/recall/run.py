@@ -4,9 +4,9 @@
 
 DEST holds one folder a package of code that uses FSDP and is right. Each mutation makes one edit at a time; a site
 counts where the edit makes the mistake (`not_sites.txt` names those that were read and do not). Found means: the named
-rule speaks of the edited function, and did not before. A negative mutation (N1 ...) changes nothing of what is right; whatever is found after it and was not before is a false
-alarm. `--list` names each miss and each alarm with the place in the right code. With `--limit`, so many sites a
-mutation and package are tried, spread over all that there are.
+rule speaks of the edited function, and did not before. A negative mutation (N1 ...) changes nothing of what is right;
+whatever is found after it and was not before is a false alarm. `--list` names each miss and each alarm with the place
+in the right code. With `--limit`, so many sites a mutation and package are tried, spread over all that there are.
 """
 
 from __future__ import annotations

@@ -177,6 +177,12 @@ def by_names_that_were_filtered(model: nn.Module):
         fully_shard(model.get_submodule(name))  # known-false: Shard(tests=0)
 
 
+def by_name_from_the_end(model: nn.Module):
+    for name, module in reversed(list(model.named_modules())):
+        if name.endswith("block"):
+            fully_shard(module)  # event: Shard(tests=1)
+
+
 # Tests that do not speak of the module.
 
 

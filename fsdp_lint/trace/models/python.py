@@ -64,8 +64,9 @@ def _last_first(run: Machine, item: Value) -> Value:
     match item:
         case Module(each="modules", owner=Value() as owner):
             return run.element(owner, "modules", backwards=True)
-        case Sequence(items=[name, Module(each="modules", owner=Value() as owner)]):
-            return Sequence(items=[name, run.element(owner, "modules", backwards=True)])
+        case Sequence(items=[Unknown() as name, Module(each="modules", owner=Value() as owner)]):
+            drawn = run.element(owner, "modules", backwards=True)
+            return Sequence(items=[Unknown(name=name.name, inputs=(drawn,)), drawn])
     return item
 
 
