@@ -21,8 +21,9 @@ INIT = re.compile(
     r"^_?(init_weights|reset_parameters|initialize_weights|post_init|init_buffers|init_parameters|load_.*|"
     r".*load_state_dict.*|set_model_state_dict|apply)$"
 )
+# What each rank has a part of; random states and counters are another matter.
+PARTS = re.compile(r"model|optim|state_?dict|shard|weights|params", re.IGNORECASE)
 RANK = re.compile(r"^(global_|local_|world_|dp_|self\.)?_?(rank|world_size|get_rank|get_world_size)$")
-BEFORE_2 = re.compile(r"FSDP\.|FullyShardedDataParallel\b")
 
 
 def raw_sites(view: View) -> Iterator[Edit]:
@@ -84,7 +85,7 @@ def path_sites(view: View) -> Iterator[Edit]:
                 if isinstance(node, cst.Assign) and any(written(t.target) in read for t in node.targets):
                     strings += [n for n in inside(node.value) if isinstance(n, cst.FormattedString)]
             ranked = [s for s in strings if any(_is_rank(part) for part in s.parts)]
-            if not ranked or _is_guarded(body, call):
+            if not ranked or _is_guarded(body, call) or not PARTS.search(view.text(call.args[0])):
                 continue
             edits = Edits()
             for string in ranked:
