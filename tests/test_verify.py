@@ -1,4 +1,4 @@
-"""What `fsdp-lint verify` says of programs with one mistake: before, after, and why; on two gloo ranks or one of many."""
+"""What `fsdp-lint verify` says of programs with one mistake: before, after, and why; on gloo ranks or one of many."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import struct
 import tempfile
@@ -28,7 +29,7 @@ from fsdp_lint.verify.plan import CannotRun, Plan, Target
 from fsdp_lint.verify.proof import Proof, Wish, prove
 
 PROGRAMS = Path(__file__).parent / "programs"
-MISTAKES = {  # each with the fix that was made by hand, or None where the tool's own is proved
+MISTAKES: dict[str, str | None] = {  # each with the fix that was made by hand, or None where the tool's own is proved
     "optimizer_before_shard.py": None,
     "shard_every_leaf.py": None,
     "torch_save_sharded_state.py": None,
@@ -37,6 +38,7 @@ MISTAKES = {  # each with the fix that was made by hand, or None where the tool'
     "root_only_shard.py": "shard_every_block.py",
     "root_not_sharded.py": None,
 }
+ON_GPUS: dict[str, str | None] = {"large.py": None, "collective_under_rank_guard.py": "collective_on_every_rank.py"}
 
 
 class Bench:
@@ -107,14 +109,15 @@ def tell(rows: list[list[str]], said: list[str]) -> None:
     print("\n".join(said), "\n", flush=True)
 
 
-def lesson(bench: Bench, mode: str, ranks: int) -> None:
+def lesson(bench: Bench, mode: str, ranks: int, programs: dict[str, str | None]) -> None:
     """The mistakes, before and after."""
     print(f"\n### {mode}, {ranks} ranks\n", flush=True)
     rows: list[list[str]] = []
     said: list[str] = []
-    for name, fix in MISTAKES.items():
+    for name, fix in programs.items():
         after = str(bench.folder / fix) if fix else None
-        proof = bench.prove(name, Wish(Target(str(bench.folder / name)), mode, ranks, timeout=120, after=after))
+        target = Target(str(bench.folder / name))
+        proof = bench.prove(name, Wish(target, mode, ranks, timeout=120, patience=15, after=after))
         if proof is not None:
             rows.append(row(name, "before", proof.before))
             said += verdicts(proof)
@@ -191,22 +194,22 @@ def main() -> None:
         folder = Path(name).resolve()
         shutil.copytree(PROGRAMS, folder, dirs_exist_ok=True)
         if given.small:
-            model = folder / "gpt.py"
-            small = model.read_text(encoding="utf-8").replace("WIDTH = 2560", "WIDTH = 64")
-            model.write_text(small.replace("DEPTH = 26", "DEPTH = 3"), encoding="utf-8")
+            for model in (folder / "gpt.py", folder / "large.py"):
+                small = re.sub("WIDTH = [0-9]+", "WIDTH = 64", model.read_text(encoding="utf-8"))
+                model.write_text(re.sub("DEPTH = [0-9]+", "DEPTH = 3", small), encoding="utf-8")
         os.chdir(folder)
         bench = Bench(folder, given.records)
         counts = [int(each) for each in given.ranks.split(",")]
         if "lesson" in given.sections:
             for count in counts:
-                lesson(bench, given.mode, count)
+                lesson(bench, given.mode, count, MISTAKES)
         if "foreign" in given.sections:
             foreign(bench, given.mode, given.opacus, given.torchdiff)
         if "cost" in given.sections:
             cost(bench, given.mode, counts[0])
         if "gpus" in given.sections:
-            lesson(bench, "nccl", instrument.gpus())
-            lesson(bench, "simulate", instrument.gpus())
+            lesson(bench, "nccl", instrument.gpus(), {**MISTAKES, **ON_GPUS})
+            lesson(bench, "simulate", instrument.gpus(), {**MISTAKES, **ON_GPUS})
         os.chdir("/")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import gc
 import importlib
 import json
 import os
@@ -154,6 +155,8 @@ class Watch:
                 self.seen["last"] = True
         if number + 1 >= self.plan.steps and not self.plan.until_saved:
             self.leave(f"stopped after {self.steps.made} steps")
+        if number + 1 == self.plan.steps and self.plan.counted == "some" and self.on_gpu:
+            self.collectives.__enter__()  # whatever comes after the steps may hang, and is logged
         self._forget_peak()
 
     def _after_save(self) -> None:
@@ -168,6 +171,7 @@ class Watch:
             self.collectives.__exit__(None, None, None)
 
     def _take_held(self) -> None:
+        gc.collect()  # what waits to be collected is held or not, as it happens
         held = self.models.held()
         whole = self.storages.live if self.storages is not None else torch.cuda.memory_allocated()
         self.seen["held"] = Held(**held, other=max(0, whole - sum(held.values())))
