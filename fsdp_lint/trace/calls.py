@@ -270,7 +270,10 @@ class Calls(State):
                 return None
             self.frames.append(frame)
             try:
-                return self.evaluate(value)
+                found = self.evaluate(value)
+                if isinstance(found, Const) and not found.name:
+                    found.name = name
+                return found
             finally:
                 self.frames.pop()
         return None
@@ -457,7 +460,7 @@ class Calls(State):
         if self.is_module_class(cls):
             made: Value = self.new(Module(cls=cls, args=tuple(call.args), kwargs=dict(call.kwargs), built=True))
         else:
-            made = self.new(Instance(cls=cls))
+            made = self.new(Instance(cls=cls, args=tuple(call.values())))
         found = self.class_attribute(cls, "__init__")
         if found is not None and isinstance(found[1], Function):
             self.enter(found[1], call, made)

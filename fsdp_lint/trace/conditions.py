@@ -335,7 +335,13 @@ class Conditions(Calls):
                 module = counted.children_of
                 return _negated(self.opaque(("has children", module.number), "other", module))
         kind = "turn" if left.key == "%" else "other"
-        return self.opaque(("equals", left.number, right.value), kind, left)
+        outcome = self.opaque(("equals", left.number, right.value), kind, left)
+        if not right.name:
+            return outcome
+        true, false = (
+            tuple(replace(g, words=(*g.words, right.name)) for g in side) for side in (outcome.true, outcome.false)
+        )
+        return Condition(true=true, false=false)
 
     @staticmethod
     def _in_key(value: Value) -> Any:

@@ -6,12 +6,12 @@ import re
 
 from fsdp_lint.trace.events import Backward, BuildLoader, Forward, MakeMesh, Seed, Shard
 from fsdp_lint.trace.trace import Trace, touches
-from fsdp_lint.trace.values import Class, Const, Instance, Object, Unknown, Value, parts
+from fsdp_lint.trace.values import Class, Const, Instance, Object, Rank, Unknown, Value, WorldSize, parts
 
 # Words by which a file divides data among ranks, or a name says that a loader is not for training.
 DIVIDES = re.compile(
-    r"DistributedSampler|BatchSampler|split_dataset_by_node|num_shards|\.shard\(|num_replicas|world_size\s*\)|rank\s*::|"
-    r"\[\s*\w*rank\w*\s*[\]*:]|\*\s*\w*rank|\w*rank\w*\s*\*|%\s*\w*world|%\s*\w*size|chunk\(|Stateful|IterableDataset|"
+    r"DistributedSampler\(|BatchSampler\(|split_dataset_by_node|num_shards|\.shard\(|num_replicas|world_size\s*\)|rank\s*::|"
+    r"\[\s*\w*rank\w*\s*[\]*:]|\*\s*\w*rank|\w*rank\w*\s*\*|%\s*\w*world|%\s*\w*size|chunk\(|Stateful|\(IterableDataset\)|"
     r"\.skip\(|islice|scatter\(|broadcast|range\([^\n]*rank|get_rank\(\)\s*[\]:]"
 )
 NOT_TRAINING = re.compile(r"val|eval|test|dev|infer|pred|calib|sample", re.IGNORECASE)
@@ -28,6 +28,7 @@ def whole_on_each_rank(trace: Trace, build: BuildLoader) -> Forward | None:
         NOT_TRAINING.search(build.loader.name)
         or NOT_TRAINING.search(build.dataset.name)
         or not _is_whole(build.dataset)
+        or _is_by_rank(build.dataset)
     ):
         return None
     if any(part is build.loader for event in trace.handed(build.loader) for v in event.values for part in parts(v)):
@@ -54,6 +55,24 @@ def _is_whole(dataset: Value) -> bool:
         return dataset.cls.startswith(KNOWN)
     if isinstance(dataset, Unknown):
         return any(one.name.startswith("load_dataset(") for one in dataset.line())
+    return False
+
+
+def _is_by_rank(dataset: Value) -> bool:
+    """True for data that is made with the process's number or the number of processes."""
+    todo, seen = [dataset], set()
+    while todo:
+        one = todo.pop()
+        if one.number in seen:
+            continue
+        seen.add(one.number)
+        if isinstance(one, Rank | WorldSize):
+            return True
+        todo.extend(parts(one))
+        todo.extend(one.inputs if isinstance(one, Unknown) else ())
+        todo.extend(one.args if isinstance(one, Object | Instance) else ())
+        todo.extend(one.kwargs.values() if isinstance(one, Object) else ())
+        todo.extend([one.owner] if one.owner is not None else ())
     return False
 
 

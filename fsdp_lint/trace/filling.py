@@ -17,6 +17,7 @@ from fsdp_lint.trace.events import (
     Materialise,
     Seed,
     Shard,
+    UseParameters,
 )
 from fsdp_lint.trace.trace import SCHEDULERS, Trace, flag_of, related, touches
 from fsdp_lint.trace.values import (
@@ -70,6 +71,8 @@ def _writes(event: Event, model: Value) -> bool:
     match event:
         case Initialise(of=of) | LoadState(into=of):
             return not of or any(type(one) is Unknown or touches(one, model) for one in of)
+        case UseParameters(params=params, how="update" | "data"):
+            return any(touches(one, model) for one in params.of)
         case CallMethod(of=one, method=method):
             return touches(one, model) and not READING.match(method)
         case Collective(op=op, on=on):

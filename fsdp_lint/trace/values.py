@@ -254,9 +254,10 @@ class Class(Value):
 
 @dataclass(eq=False)
 class Instance(Value):
-    """An object of a project class."""
+    """An object of a project class; `args` are all arguments with which it was made."""
 
     cls: Class = field(default_factory=Class)
+    args: tuple[Value, ...] = ()
 
 
 @dataclass(eq=False)

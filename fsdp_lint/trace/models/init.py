@@ -86,6 +86,19 @@ def init_function(run: Machine, call: Call) -> Value:
     return tensor
 
 
+def in_place_on_all(run: Machine, call: Call) -> Value:
+    """`torch._foreach_copy_(parameters, ...)` and its like."""
+    name = call.name.rpartition(".")[2]
+    note(run, call, call.first("self"), f"torch.{name}", name)
+    return NOTHING
+
+
+def vector_to_parameters(run: Machine, call: Call) -> Value:
+    """`torch.nn.utils.vector_to_parameters(vector, parameters)`."""
+    note(run, call, call.get(1, "parameters") or Unknown(), "vector_to_parameters", "copy_")
+    return NOTHING
+
+
 def note(run: Machine, call: Call, tensor: Value, how: str, name: str) -> None:
     """Records that values are written into a tensor."""
     of = tuple(module for part in parts(tensor) for module in written(part) if not isinstance(module, Const))
@@ -273,6 +286,8 @@ FUNCTIONS: dict[str, Handler] = {
         seed,
     ),
     "torch.seed": own_seed,
+    **{f"torch._foreach_{name}_": in_place_on_all for name in ("copy", "zero", "fill", "mul", "add", "lerp")},
+    **{f"torch.nn.utils.{home}vector_to_parameters": vector_to_parameters for home in ("", "convert_parameters.")},
 }
 METHODS: dict[str, Handler] = {
     "to_empty": to_empty,
