@@ -3,7 +3,8 @@
 ## What it finds
 
 A parameter that one module takes from another (`self.head.weight = self.embed.weight`), where `fully_shard` then puts
-the two modules into different units: one of them, or each, is sharded on its own.
+the two modules into different units: one of them, or each, is sharded on its own. Where the model ties them under a
+test that the sharding does not make, it is a warning.
 
 ## Why it is wrong
 
@@ -53,10 +54,13 @@ def check(trace: Trace) -> Iterator[Finding]:
         if units[0] is units[1] or not split or any(exclusive(unit.guards, split[0].guards) for unit in split):
             continue
         at = max(split, key=lambda unit: unit.order)
+        # A tie under a test that the call does not stand under: wrong for the models that are tied.
+        chosen = bool(set(tie.guards) - set(at.guards))
         yield Finding(
             at=at,
-            message=f"`{called(tie.module)}` and `{called(tie.to)}` share `{tie.key}`, but `{called(at.module)}` is "
-            "put into a unit without the other",
+            severity=Severity.WARNING if chosen else None,
+            message=f"`{called(tie.module)}` and `{called(tie.to)}` {'may ' if chosen else ''}share `{tie.key}`, but "
+            f"`{called(at.module)}` is put into a unit without the other",
             because=[(tie, f"the two share `{tie.key}` from here on"), *_others(units, at)],
             fix=_fix(trace, split),
         )

@@ -385,6 +385,9 @@ class Expressions(Conditions):
             if len(left.items) + len(right.items) > LONG:
                 return self.new(Sequence(items=left.items[:UNROLL], exact=False))
             return self.new(Sequence(items=left.items + right.items, exact=left.exact and right.exact))
+        if isinstance(left, Sequence | Params) and isinstance(right, Sequence | Params) and isinstance(op, cst.Add):
+            lists = [value.items[:UNROLL] if isinstance(value, Sequence) else [value] for value in (left, right)]
+            return self.new(Sequence(items=[*lists[0], *lists[1]], exact=False))
         if isinstance(left, Sequence) and isinstance(op, cst.Multiply):
             return self.new(Sequence(items=list(left.items), exact=False, times=right))
         if isinstance(left, Mapping) and isinstance(op, cst.BitOr):
@@ -545,6 +548,10 @@ class Expressions(Conditions):
         high = self.evaluate(part.upper) if part.upper else Const(value=None)
         chosen_by = (value, low, high, *([self.evaluate(part.step)] if part.step is not None else []))
         items: list[Value] | None = None
+        step = self.evaluate(part.step) if part.step is not None else None
+        if isinstance(step, Const) and step.value == -1 and not (part.lower or part.upper):
+            if isinstance(value, Sequence):
+                return Sequence(items=table.backwards(self, value), exact=value.exact)
         if isinstance(value, Sequence) and value.exact:
             items = value.items
         elif isinstance(value, Module) and value.library and value.library.rpartition(".")[2] in BLOCK_CONTAINERS:

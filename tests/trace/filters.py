@@ -203,3 +203,8 @@ def by_the_name_of_another(model: nn.Module):
 def by_no_filter(model: nn.Module):
     for module in filter(None, model.modules()):
         fully_shard(module)  # event: Shard(tests=0)
+
+
+def last_first(model: nn.Module):
+    for module in list(model.modules())[::-1]:
+        fully_shard(module)  # event: Shard(module=model[...])

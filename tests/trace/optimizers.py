@@ -71,3 +71,9 @@ def by_attribute(model: nn.Module, name):
 def not_an_optimizer(parameters, model: nn.Module):
     fully_shard(model)
     AdamW.description(parameters)  # no-event: BuildOptimizer
+
+
+def two_lists(model: nn.Module):
+    both = list(model.embed.parameters()) + list(model.head.parameters())
+    fully_shard(model)
+    return torch.optim.AdamW(both)  # event: BuildOptimizer(of=(model.embed, model.head), sharding=earlier)

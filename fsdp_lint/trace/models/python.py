@@ -54,12 +54,11 @@ def reversed_(run: Machine, call: Call) -> Value:
     """`reversed(...)`."""
     made = listed(run, call)
     if isinstance(made, Sequence):
-        made.items.reverse()
-        made.items = [_last_first(run, item) for item in made.items]
+        made.items = [last_first(run, item) for item in reversed(made.items)]
     return made
 
 
-def _last_first(run: Machine, item: Value) -> Value:
+def last_first(run: Machine, item: Value) -> Value:
     """One of many modules, drawn so that parts come before what holds them."""
     match item:
         case Module(each="modules", owner=Value() as owner):

@@ -460,3 +460,8 @@ def context_name(value: Value, node: cst.BaseExpression) -> str:
     if isinstance(value, Unknown) and value.name:
         return value.name
     return next(iter(sorted(words(node))), "")
+
+
+def backwards(run: Machine, value: Sequence) -> list[Value]:
+    """The items of `value[::-1]`."""
+    return [python.last_first(run, item) for item in reversed(value.items)]
