@@ -17,6 +17,7 @@ from fsdp_lint.source.file import Site
 if TYPE_CHECKING:
     import libcst as cst
 
+_LONG = 110
 _RANK = re.compile(r"rank|main|master|is_zero|primary|leader|chief")
 
 
@@ -74,12 +75,18 @@ def by_all_ranks(calls: Sequence[Collected], place: AllRanks) -> tuple[Edit, ...
                 return None
             edits.append(Replace(each.call, variable))
         taken.add(variable)
-        rows.append(f"{variable} = {each.text}")
+        rows += _broken(f"{variable} = {each.text}")
     if not rows:
         return tuple(edits)
     if place.condition:
         rows = [f"if {place.condition}:", *(f"    {row}" for row in rows)]
     return InsertBefore(place.above, "\n".join(rows)), *edits
+
+
+def _broken(row: str) -> list[str]:
+    """A call that is too long for one row in three."""
+    head, _, inside = row.partition("(")
+    return [row] if len(row) <= _LONG else [f"{head}(", f"    {inside.removesuffix(')')}", ")"]
 
 
 def above_rank_test(site: Site) -> AllRanks | None:
