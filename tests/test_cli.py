@@ -112,7 +112,7 @@ def test_standard_input(lint: Lint, here: Path, bad: str, good: str) -> None:
         (("--selct", "FSDP1"), "--select"),
         (("--output-format", "xml"), "'text', 'concise', 'json', 'github'"),
         (("gone.py",), "gone.py: no such file or folder"),
-        (("--select", "FSDP110"), "unknown rule 'FSDP110' in `select`; did you mean 'FSDP10"),
+        (("--select", "FSDP199"), "unknown rule 'FSDP199' in `select`; did you mean 'FSDP1"),
         (("--ignore", "optimiser-before-shard"), "in `ignore`; did you mean 'optimizer-before-shard'?"),
         (("--config", "gone.toml"), "gone.toml: cannot be read"),
         (("explain", "optimizer-befor-shard"), "did you mean 'optimizer-before-shard'?"),
