@@ -46,7 +46,7 @@ def check(trace: Trace) -> Iterator[Finding]:
     units = [shard for shard in trace.every(Shard) if shard.generation == 2]
     for parent in units:
         late = [s for s in units if s.order > parent.order and trace.before(parent, s) and _is_part(trace, parent, s)]
-        if late:
+        if late and not (_is_chosen(parent) and all(_is_chosen(s) for s in late)):
             yield Finding(
                 at=parent,
                 message=f"`{called(parent.module)}` is sharded before its part `{called(late[0].module)}`",
@@ -60,6 +60,12 @@ def check(trace: Trace) -> Iterator[Finding]:
                 at=parent,
                 message=f"`modules()` gives each `{outer}` before the `{inner}` in it: it is sharded before its part",
             )
+
+
+def _is_chosen(shard: Shard) -> bool:
+    """True where a test of the module decides on it: of a module and its part, the one that passes is not known."""
+    number = shard.module.number
+    return any(g.kind == "other" and (number in g.about or g.subject is shard.module) for g in shard.guards)
 
 
 def _is_part(trace: Trace, parent: Shard, child: Shard) -> bool:
