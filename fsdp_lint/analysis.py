@@ -16,14 +16,14 @@ from fsdp_lint.source.limits import refuse
 from fsdp_lint.trace.events import ImportNames, Shard, ShardEach
 from fsdp_lint.trace.interpret import Interpreter
 from fsdp_lint.trace.models import fsdp, moved, table
-from fsdp_lint.trace.models.declared import Declared
+from fsdp_lint.trace.models.declared import FRAMEWORKS, Declared
 from fsdp_lint.trace.models.words import ARGUMENTS, WORDS
 from fsdp_lint.trace.trace import Trace
 
 if TYPE_CHECKING:
     from packaging.specifiers import SpecifierSet
 
-REACHING = ARGUMENTS | {word for word in WORDS if "." not in word}
+REACHING = ARGUMENTS | FRAMEWORKS.words | {word for word in WORDS if "." not in word}
 # One analysis runs so many statements; a line that has to be parsed counts as a part of one (both measured).
 STATEMENTS_IN_ALL = 250_000
 KEPT_FOR_THE_REST = 0.3

@@ -12,7 +12,7 @@ from fsdp_lint.settings import Settings, SettingsError, load
 PROGRAM = """
 import torch
 import torch.nn as nn
-from torch.distributed.tensor import DTensor
+from torch.distributed.fsdp import FSDPModule
 from acme import registry
 
 
@@ -83,6 +83,14 @@ def test_a_save_names_its_arguments(tmp_path: Path) -> None:
     saves = ("acme.registry.dump(state, 0)",)
     assert found(tmp_path, after=BUILD, last=last, shard_functions=SHARDS) == set()
     assert "torch-save-sharded-state" in found(tmp_path, after=BUILD, last=last, shard_functions=SHARDS, saves=saves)
+
+
+def test_frameworks_that_shard_are_known(tmp_path: Path) -> None:
+    sharding = "import torchtune.training as training; training.shard_model(model, [], cpu_offload=False)"
+    assert found(tmp_path, before=f"{BUILD}; {sharding}") == {"optimizer-before-shard"}
+    assert found(tmp_path, after=f"{sharding}; {BUILD}") == set()
+    by_name = sharding.replace("(model, ", "(model=model, shard_conditions=")
+    assert found(tmp_path, before=f"{BUILD}; {by_name}") == {"optimizer-before-shard"}
 
 
 @pytest.mark.parametrize("text", ['["a b"]', '["f(x"]', '["f(,)"]', '"f"', "[1]", '["2f"]'])

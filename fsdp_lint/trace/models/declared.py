@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fsdp_lint.trace.events import BuildOptimizer, Collective, Save, Shard
+from fsdp_lint.trace.models import frameworks
 from fsdp_lint.trace.models.api import NOTHING, Call, Machine
 from fsdp_lint.trace.models.modules import parameters
 from fsdp_lint.trace.values import (
@@ -86,6 +87,17 @@ def read(declarations: Table[str, Listing[str]], root: Path) -> Declared:
             args = tuple(int(word) if word.isdecimal() else word for word in words) or DEFAULTS.get(kind, (0,))
             found.setdefault(name.strip().rpartition(".")[2], []).append(Declaration(kind, name.strip(), args))
     return Declared(found, root)
+
+
+FRAMEWORKS = read({"shard-functions": frameworks.SHARDERS}, Path())
+
+
+def of_framework(run: Machine, dotted: str, call: Call) -> Value | None:
+    """What a framework's function does that shards; None for all others, and where its module is not given."""
+    for each in FRAMEWORKS.by_name.get(dotted.rpartition(".")[2], ()):
+        if each.name == dotted and _argument(call, each.args[0]) is not None:
+            return act(run, each, call)
+    return None
 
 
 def act(run: Machine, declaration: Declaration, call: Call) -> Value:

@@ -88,3 +88,17 @@ def is_harmless(dotted: str) -> bool:
     if any(dotted == name or dotted.startswith(f"{name}.") for name in HARMFUL):
         return False
     return any(dotted == name or dotted.startswith(f"{name}.") for name in HARMLESS)
+
+
+# Functions of frameworks that shard a module in place, each block and the root, and the argument that is the module.
+# In the order of the rows: torchtune/training/_distributed.py, accelerate/utils/fsdp_utils.py,
+# verl/utils/fsdp_utils.py, torchtitan/distributed/fsdp.py and torchtitan/models/*/parallelize.py.
+SHARDERS = (
+    "torchtune.training.shard_model(0)",
+    "torchtune.training.shard_model(model)",
+    "torchtune.training._distributed.shard_model(0)",
+    "accelerate.utils.fsdp_utils.fsdp2_prepare_model(1)",
+    "verl.utils.fsdp_utils.apply_fsdp2(0)",
+    "verl.utils.fsdp_utils.apply_fsdp2(model)",
+    "torchtitan.distributed.fsdp.apply_fsdp_to_decoder(0)",
+)

@@ -22,6 +22,7 @@ from fsdp_lint.trace.models import (
     collectives,
     configs,
     data,
+    declared,
     environment,
     frameworks,
     fsdp,
@@ -318,6 +319,9 @@ def optimizer_of_groups(value: Value) -> Optimizer | None:
 
 def call_library(run: Machine, dotted: str, call: Call) -> Value:
     """A call to a library function or class without a model of its own."""
+    sharded = declared.of_framework(run, dotted, call)
+    if sharded is not None:
+        return sharded
     last = dotted.rpartition(".")[2]
     if init.SEED_NAME.search(last) and not dotted.startswith(("torch.", "numpy.", "random.")):
         return init.seed(run, call)

@@ -1,0 +1,46 @@
+"""Where two rules could speak of one call, one of them does: no fixture program has both at one place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from test_fixtures import lint, name_of, programs
+
+BORDERS = (
+    ("FSDP405", "FSDP903"),
+    ("FSDP901", "FSDP905"),
+    ("FSDP702", "FSDP902"),
+    ("FSDP703", "FSDP903"),
+    ("FSDP705", "FSDP706"),
+    ("FSDP705", "FSDP903"),
+    ("FSDP704", "FSDP706"),
+)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        p
+        for p in programs()
+        if p.parent.name
+        in {
+            "accumulation_syncs_every_step",
+            "ddp_no_sync_noop",
+            "fsdp1_api_on_fsdp2",
+            "fsdp1_clip_api",
+            "fsdp1_kwargs_on_fully_shard",
+            "gradscaler_flavour",
+            "mp_policy_mismatch",
+            "old_fsdp2_import",
+            "removed_name",
+            "set_sync_off_not_restored",
+        }
+    ],
+    ids=name_of,
+)
+def test_two_neighbours_do_not_speak_of_one_place(path: Path) -> None:
+    found: dict[tuple[str, int], set[str]] = {}
+    for finding in lint(path).findings:
+        found.setdefault((finding.place.path, finding.place.row), set()).add(finding.code)
+    assert [codes for codes in found.values() if any(set(pair) <= codes for pair in BORDERS)] == []
