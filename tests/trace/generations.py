@@ -53,3 +53,10 @@ def old_names(model, batch):
         scaler.scale(model(batch).sum()).backward()
     with FSDP.summon_full_params(model):  # event: UseFSDP1(value=model, api=FSDP.summon_full_params)
         print(model)
+
+
+def device_by_keyword(model, index):
+    device = torch.device(type="cuda", index=index) if index is not None else torch.device(type="cpu")
+    model.to(device)
+    fully_shard(model)
+    model.half()  # event: Cast(value=model, dtype=float16)

@@ -155,7 +155,9 @@ def bare_cuda(value: Value | None) -> bool:
 
 
 def _is_cpu(value: Value) -> bool:
-    return isinstance(value, Object) and value.cls == "torch.device" and constant_name(value.args[0]) == "cpu"
+    if not isinstance(value, Object) or value.cls != "torch.device":
+        return False
+    return constant_name(value.args[0] if value.args else value.kwargs.get("type")) == "cpu"
 
 
 def current_device(run: Machine, call: Call) -> Value:
