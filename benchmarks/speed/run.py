@@ -1,10 +1,13 @@
-"""CPU seconds of whole runs of fsdp-lint and of ruff on the same tree, in turns.
+"""CPU seconds and peak memory of whole runs of fsdp-lint, ruff and other tools, in turns: for docs/performance.md.
 
-    python benchmarks/speed/run.py DEST
+    python benchmarks/speed/run.py DEST [--peers VENV]      a source tree: cold, warm, one file changed
+    python benchmarks/speed/run.py --starts                 small runs, and 400 and 800 fixes in one file
+    python benchmarks/speed/run.py --growth 100 1000        projects made up, of so many files
 
-DEST is any source tree, for instance torchtitan 0.3.0 unpacked. A run is a new process and keeps nothing from the one
-before; the first turn is not counted, it brings the files into the system's cache. CPU seconds are the user plus the
-system time of the process and its children.
+DEST is any source tree, for instance torchtitan 0.3.0 unpacked. Each run is a new process; the first turn is not
+counted, it brings the files into the system's cache. CPU seconds are the user plus the system time of the process and
+its children: wall time says little on a machine that others use too. `--peers` names a virtual environment with what
+else is to be run (`pip install torchfix fixit flake8 pylint`, as far as wanted).
 """
 
 from __future__ import annotations
@@ -15,52 +18,152 @@ import shutil
 import statistics
 import subprocess
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
+import projects
 
-def cpu_seconds(command: Sequence[str]) -> float:
-    """Runs a command to its end. Findings (exit code 1) and files it could not read (2) are no failure of the run."""
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode not in (0, 1, 2):
-        raise SystemExit(f"{' '.join(command)}: exit code {process.returncode}")
-    return usage.ru_utime + usage.ru_stime
+OWN = [sys.executable, "-m", "fsdp_lint"]
+
+
+@dataclass
+class Row:
+    """One command: what is done before each run of it, and what the runs took, in seconds and MiB."""
+
+    name: str
+    command: Sequence[str]
+    before: Callable[[], None] = lambda: None
+    seconds: list[float] = field(default_factory=list)
+    memory: list[float] = field(default_factory=list)
+
+    def turn(self, counted: bool) -> None:
+        """One run."""
+        self.before()
+        process = subprocess.Popen(self.command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        # Findings are no failure of a run, nor are files that it could not read.
+        if process.returncode < 0 or process.returncode > 32:
+            raise SystemExit(f"{' '.join(self.command)}: exit code {process.returncode}")
+        if counted:
+            self.seconds.append(usage.ru_utime + usage.ru_stime)
+            self.memory.append(usage.ru_maxrss / (1 << 20 if sys.platform == "darwin" else 1 << 10))
+
+
+def measured(rows: Sequence[Row], turns: int, against: str = "") -> None:
+    """Runs all rows in turns and prints their medians, and how many times the yardstick's each is."""
+    for turn in range(turns + 1):
+        for row in rows:
+            row.turn(turn > 0)
+    yardstick = next((statistics.median(row.seconds) for row in rows if row.name == against), None)
+    print(f"{'':40} {'CPU s':>8} {'lowest':>8} {'highest':>8} {'MiB':>6}  {'ratio' if yardstick else ''}")
+    for row in rows:
+        middle = statistics.median(row.seconds)
+        ratio = f"  {middle / yardstick:.1f}" if yardstick else ""
+        low, high = min(row.seconds), max(row.seconds)
+        print(f"{row.name:40} {middle:8.3f} {low:8.3f} {high:8.3f} {max(row.memory):6.0f}{ratio}")
+
+
+def on_tree(tree: Path, turns: int, peers: Path | None) -> None:
+    """fsdp-lint cold, warm and after a change, ruff, and the peers that are installed."""
+    files = [path for path in tree.rglob("*.py") if path.is_file()]
+    lines = sum(path.read_bytes().count(b"\n") for path in files)
+    print(f"{tree.name}: {len(files)} files, {lines} lines")
+    with tempfile.TemporaryDirectory() as scratch:
+        copy = Path(shutil.copytree(tree, Path(scratch) / "tree"))
+        os.environ["XDG_CACHE_HOME"] = scratch
+        changing = sorted(path for path in copy.rglob("*.py") if b"fully_shard" in path.read_bytes())
+
+        def change() -> None:
+            changing[0].write_bytes(changing[0].read_bytes() + b"# changed\n")
+
+        rows = [
+            Row("ruff, no cache", [*_ruff(), "--no-cache", str(copy)]),
+            Row("fsdp-lint, no cache", [*OWN, "--no-cache", str(copy)]),
+            Row("fsdp-lint, nothing changed", [*OWN, str(copy)]),
+        ]
+        if changing:
+            rows.append(Row("fsdp-lint, one file changed", [*OWN, str(copy)], change))
+            # What is there after a change is known before the next turn.
+            rows.append(Row("fsdp-lint, nothing changed again", [*OWN, str(copy)]))
+        rows += [Row(" ".join(command[:2]), [*_in(peers, command), str(copy)]) for command in _peers(peers)]
+        measured(rows, turns, "ruff, no cache")
+
+
+def _ruff() -> list[str]:
+    found = shutil.which("ruff", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]))
+    if found is None:
+        raise SystemExit("ruff is not installed: pip install ruff")
+    return [found, "check", "--isolated", "--select", "NPY,TID251"]
+
+
+def _peers(venv: Path | None) -> list[list[str]]:
+    commands = [
+        ["torchfix", "--select=ALL"],
+        ["fixit", "lint"],
+        ["flake8", "--isolated"],
+        ["pylint", "--recursive=y", "--disable=all", "--enable=E"],
+    ]
+    return [command for command in commands if venv is not None and (venv / "bin" / command[0]).exists()]
+
+
+def _in(venv: Path | None, command: Sequence[str]) -> list[str]:
+    return [str((venv or Path()) / "bin" / command[0]), *command[1:]]
+
+
+def starts(turns: int) -> None:
+    """What a small run takes, and many fixes in one file."""
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        os.environ["XDG_CACHE_HOME"] = scratch
+        rows = [Row("--version", [*OWN, "--version"]), Row("--help", [*OWN, "--help"])]
+        (folder / "plain").mkdir()
+        (folder / "plain" / "plain.py").write_text("import os\nprint(os.getcwd())\n")
+        rows.append(Row("a file without FSDP", [*OWN, "--no-cache", str(folder / "plain" / "plain.py")]))
+        for number in (1, 400, 800):
+            (folder / str(number)).mkdir()
+            projects.findings(folder / str(number), number)
+            command = [*OWN, "--diff", "--select", "optimizer-before-shard", str(folder / str(number))]
+            rows.append(Row(f"--diff of a file with {number} fixes", command))
+        measured(rows, turns)
+
+
+def growth(sizes: Sequence[int], turns: int) -> None:
+    """Projects of several sizes, and one file with 2 ** 20 paths."""
+    with tempfile.TemporaryDirectory() as scratch:
+        rows = []
+        for kind, write in projects.GROWING.items():
+            for size in sizes:
+                folder = Path(scratch) / f"{kind}-{size}"
+                folder.mkdir()
+                write(folder, size)
+                rows.append(Row(f"{kind}, {size} files", [*OWN, "--no-cache", str(folder)]))
+        folder = Path(scratch) / "paths"
+        folder.mkdir()
+        projects.paths(folder, 20)
+        rows.append(Row("2 ** 20 paths in one file", [*OWN, "--no-cache", str(folder)]))
+        measured(rows, turns)
 
 
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("dest", type=Path, metavar="DEST", help="the source tree to look at")
-    parser.add_argument("--turns", type=int, default=5, help="counted turns of both (default: 5)")
+    parser.add_argument("dest", type=Path, metavar="DEST", nargs="?", help="the source tree to look at")
+    parser.add_argument("--peers", type=Path, metavar="VENV", help="an environment with other tools to run")
+    parser.add_argument("--starts", action="store_true", help="measure small runs, and many fixes in one file")
+    parser.add_argument("--growth", type=int, nargs="+", default=[], metavar="FILES", help="projects of so many files")
+    parser.add_argument("--turns", type=int, default=5, help="counted turns (default: 5)")
     arguments = parser.parse_args()
-    files = [path for path in arguments.dest.rglob("*.py") if path.is_file()]
-    if not files:
-        parser.error(f"{arguments.dest}: no Python files")
-    ruff = shutil.which("ruff", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]))
-    if ruff is None:
-        parser.error("ruff is not installed: pip install ruff")
-    tree = str(arguments.dest)
-    commands = {
-        "fsdp-lint": [sys.executable, "-m", "fsdp_lint", tree],
-        "ruff": [ruff, "check", "--isolated", "--no-cache", "--select", "NPY,TID251", tree],
-    }
-    lines = sum(path.read_bytes().count(b"\n") for path in files)
-    print(f"{tree}: {len(files)} files, {lines} lines")
-    seconds: dict[str, list[float]] = {name: [] for name in commands}
-    for turn in range(arguments.turns + 1):
-        for name, command in commands.items():
-            spent = cpu_seconds(command)
-            if turn:
-                seconds[name].append(spent)
-                print(f"turn {turn}: {name:10} {spent:8.3f} s")
-    medians = {name: statistics.median(spent) for name, spent in seconds.items()}
-    for name, median in medians.items():
-        print(
-            f"median: {name:10} {median:8.3f} s   (lowest {min(seconds[name]):.3f}, highest {max(seconds[name]):.3f})"
-        )
-    print(f"ratio of medians: {medians['fsdp-lint'] / medians['ruff']:.1f}")
+    if arguments.dest is not None:
+        on_tree(arguments.dest, arguments.turns, arguments.peers)
+    if arguments.starts:
+        starts(arguments.turns)
+    if arguments.growth:
+        growth(arguments.growth, arguments.turns)
+    if arguments.dest is None and not arguments.starts and not arguments.growth:
+        parser.error("name a source tree, or --starts, or --growth")
 
 
 if __name__ == "__main__":
