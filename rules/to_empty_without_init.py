@@ -4,7 +4,8 @@
 
 `model.to_empty(device=...)`, also as FSDP1's `param_init_fn`, after which the model is called without anything having
 written into it: no `nn.init`, no `reset_parameters()` or `init_weights()`, no checkpoint loaded. Values that were
-written before `to_empty()` are lost by it, and do not count.
+written before `to_empty()` are lost by it, and do not count. Also found: an `nn.Parameter` that a class of the project
+makes itself, when all that follows is a loop over `reset_parameters()`, or over weights and biases, that passes it by.
 
 ## Why it is wrong
 
@@ -23,8 +24,9 @@ example `model.to_empty(device="cuda")`, then `model.init_weights()`; or
 
 FSDP1 with `sync_module_states=True` sends rank 0's values into the others' empty memory; the rule knows that. It is
 silent where the model goes through code that it cannot see, where a method of the model is called that it does not
-know, and where the model is not called in what it can follow. It does not see that an initialisation leaves some
-parameters out.
+know, and where the model is not called in what it can follow. Of parameters that an initialisation leaves out it
+sees only the project's own, in classes without bases of the project, under names other than `weight` and `bias` unless
+nothing writes any.
 
 ## References
 
@@ -39,7 +41,7 @@ from collections.abc import Iterator
 
 from fsdp_lint.rule import Finding, Rule, Severity
 from fsdp_lint.trace.events import Materialise, Shard
-from fsdp_lint.trace.filling import fills, first_use
+from fsdp_lint.trace.filling import fills, first_use, passed_by
 from fsdp_lint.trace.trace import Trace, called, flag_of, touches
 
 
@@ -48,9 +50,17 @@ def check(trace: Trace) -> Iterator[Finding]:
     for made in trace.every(Materialise):
         use = first_use(trace, made.of, made)
         shard = next((s for s in trace.every(Shard) if touches(s.module, made.of)), None)
-        if use is None or shard is None or any(True for _ in fills(trace, made.of, made, use)):
+        if use is None or shard is None or _is_synced(trace, made):
             continue
-        if _is_synced(trace, made):
+        left = passed_by(trace, made.of, made, use)
+        if left is not None:
+            yield Finding(
+                at=made,
+                message=f"`{left[1]}` of `{called(left[0])}` keeps what `to_empty()` found in memory: the initialisation "
+                "after it passes it by",
+                because=[(use, f"`{called(use.module)}` is called here")],
+            )
+        if any(True for _ in fills(trace, made.of, made, use)):
             continue
         yield Finding(
             at=made,

@@ -19,6 +19,7 @@ from fsdp_lint.trace.events import (
     Shard,
     UseParameters,
 )
+from fsdp_lint.trace.models.init import writers_of
 from fsdp_lint.trace.trace import SCHEDULERS, Trace, flag_of, related, touches
 from fsdp_lint.trace.values import (
     External,
@@ -42,6 +43,8 @@ READING = re.compile(
     r"tie_weights|requires_grad|zero_grad|no_sync|clip|encode|decode|predict|loss|sample|save|push|size|device|dtype|register|named_|modules|children|__)"
 )
 SENDING = frozenset({"broadcast", "scatter", "broadcast_object_list", "distribute_tensor", "all_reduce", "all_gather"})
+# How torch's own layers call their parameters.
+LAYERS_OWN = frozenset({"weight", "bias"})
 READERS = re.compile(
     r"summary|param_count|count_param|num_param|numel|print|^log|watch|describe|report|memory|flops|compile"
 )
@@ -131,6 +134,41 @@ def writes_buffer(event: Event, model: Value, buffer: str, writers: frozenset[st
         case Shard(generation=1, module=module):
             return touches(module, model) and flag_of(event, "sync_module_states", False) is not False
     return False
+
+
+def passed_by(trace: Trace, model: Value, after: Event, until: Event) -> tuple[Module, str] | None:
+    """A module and the name of an nn.Parameter of its own that the initialisation between two events does not reach.
+
+    None where something else than an initialisation that can be followed may write it.
+    """
+    events = list(fills(trace, model, after, until))
+    written = [event for event in events if isinstance(event, Initialise)]
+    root = next((one for one in reversed(list(model.line())) if isinstance(one, Module) and one.built), None)
+    if root is None or not written or len(written) < len(events):
+        return None
+    for module in _modules_in(root):
+        for name in module.parameters:
+            writers = writers_of(module, name)
+            if writers is not None and not any(_writes_parameter(event, name, writers) for event in written):
+                return module, name
+    return None
+
+
+def _modules_in(module: Module, deep: int = 8) -> Iterator[Module]:
+    yield module
+    for child in module.children.values() if deep else ():
+        yield from _modules_in(child, deep - 1)
+
+
+def _writes_parameter(event: Initialise, name: str, writers: frozenset[str]) -> bool:
+    """True unless the event writes another parameter, by its name, or runs a method that does not write this one."""
+    tensor = event.tensor
+    if tensor is None:
+        return event.how.strip(".()") in writers
+    if isinstance(tensor, Tensor) and isinstance(tensor.source, Params) and tensor.source.name.endswith("parameters()"):
+        return True
+    word = tensor.name.removesuffix(".data").rpartition(".")[2] if isinstance(tensor, Tensor) else tensor.key
+    return word == name or word not in LAYERS_OWN
 
 
 # the same on all ranks -------------------------------------------------------------------------------------------

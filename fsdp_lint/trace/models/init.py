@@ -166,7 +166,7 @@ def register_buffer(run: Machine, call: Call) -> Value:
             of=owner,
             buffer=name,
             persistent=True if persistent is None else flag(persistent),
-            writers=_writers(owner, name),
+            writers=writers_of(owner, name),
         )
     return NOTHING
 
@@ -176,8 +176,8 @@ def note_buffer(run: Machine, owner: Value, name: str, site: Site) -> None:
     run.emit(Initialise, site, of=(owner,), how=f".{name} = ...", tensor=run.child(owner, name))
 
 
-def _writers(module: Module, name: str) -> frozenset[str] | None:
-    """The methods of the class that write the buffer, themselves or through others; None where it has other bases."""
+def writers_of(module: Module, name: str) -> frozenset[str] | None:
+    """The methods of its class that write a buffer or parameter, in whatever depth; None where it has other bases."""
     node = module.cls.node if module.cls is not None else None
     if node is None or any(_last(base.value) != "Module" for base in node.bases):
         return None
@@ -212,6 +212,8 @@ def _writes(node: cst.CSTNode, name: str) -> bool:
         if method.endswith("_") and not method.endswith("__") and name in _own_names(node.func.value):
             return True
         if method == "register_buffer":
+            return True
+        if method.endswith("_") and any(name in _own_names(arg) for arg in node.args):
             return True
     return any(_writes(child, name) for child in node.children)
 
