@@ -56,8 +56,8 @@ def check(trace: Trace) -> Iterator[Finding]:
         if left is not None:
             yield Finding(
                 at=made,
-                message=f"`{left[1]}` of `{called(left[0])}` keeps what `to_empty()` found in memory: the initialisation "
-                "after it passes it by",
+                message=f"`{left[1]}` of `{called(left[0])}` keeps what `to_empty()` found in memory: the "
+                "initialisation after it passes it by",
                 because=[(use, f"`{called(use.module)}` is called here")],
             )
         if any(True for _ in fills(trace, made.of, made, use)):

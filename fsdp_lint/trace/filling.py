@@ -19,7 +19,6 @@ from fsdp_lint.trace.events import (
     Shard,
     UseParameters,
 )
-from fsdp_lint.trace.models.init import writers_of
 from fsdp_lint.trace.trace import SCHEDULERS, Trace, flag_of, related, touches
 from fsdp_lint.trace.values import (
     External,
@@ -141,6 +140,8 @@ def passed_by(trace: Trace, model: Value, after: Event, until: Event) -> tuple[M
 
     None where something else than an initialisation that can be followed may write it.
     """
+    from fsdp_lint.trace.models.init import writers_of  # it loads libcst, which rules may not when they are listed
+
     events = list(fills(trace, model, after, until))
     written = [event for event in events if isinstance(event, Initialise)]
     root = next((one for one in reversed(list(model.line())) if isinstance(one, Module) and one.built), None)
