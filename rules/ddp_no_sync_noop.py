@@ -56,7 +56,8 @@ def check(trace: Trace) -> Iterator[Finding]:
             )
     for flag in trace.every(SetFlag):
         shard = trace.sharded(flag.value, flag)
-        if shard is None or trace.replicated(flag.value, flag) or exclusive(shard.guards, flag.guards):
+        # A model that DDP wraps on another path than FSDP is FSDP's on this one.
+        if shard is None or trace.replicated(flag.value, shard) or exclusive(shard.guards, flag.guards):
             continue
         if not _has_own_way(trace, flag.value):
             yield Finding(
