@@ -196,3 +196,26 @@ def sharded_again(model: nn.Module):
     model(1)
     model.reshard()  # event: Reshard(module=model)
     return torch.optim.AdamW(model.parameters())  # event: BuildOptimizer(of=model, sharding=earlier)
+
+
+def caught_and_gone_on(model: nn.Module):
+    try:
+        fully_shard(model)  # event: Shard(module=model)
+    except Exception:  # event: Swallow
+        print("not sharded")
+    return model
+
+
+def caught_and_raised(model: nn.Module):
+    try:
+        fully_shard(model)  # event: Shard(module=model)
+    except Exception:
+        print("not sharded")
+        raise
+
+
+def a_missing_name(model: nn.Module):
+    try:
+        fully_shard(model)  # event: Shard(module=model)
+    except ValueError:
+        return None

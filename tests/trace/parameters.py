@@ -127,3 +127,26 @@ def copied(model: nn.Module):
     both = copy.deepcopy({"model": model, "step": 1})  # event: Copy(module=model)
     copy.deepcopy(model.state_dict())
     return other, both
+
+
+class Tied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(8, 4)
+        self.head = nn.Linear(4, 8, bias=False)
+        self.head.weight = self.embed.weight
+        # event: Tie(module=model.head, key=weight, to=model.embed), TakeParameters(of=model.embed)
+
+    def untie(self):
+        self.head.weight = nn.Parameter(torch.ones(8, 4))  # event: Tie(module=model.head, key=weight, to=None)
+
+
+def tied_inside():
+    model = Tied()
+    model.untie()
+    fully_shard(model)
+
+
+def tied_from_outside(model: nn.Module):
+    model.head.weight = model.embed.weight  # event: Tie(module=model.head, key=weight, to=model.embed)
+    fully_shard(model)

@@ -68,3 +68,14 @@ def compiled(model: nn.Module):
     compiled = torch.compile(model)
     fully_shard(compiled)  # event: Shard(module=model)
     return torch.optim.AdamW(model.parameters())  # event: BuildOptimizer(of=model, sharding=earlier)
+
+
+def policies(model: nn.Module):
+    from torch.distributed.fsdp.wrap import size_based_auto_wrap_policy as by_size
+    from torch.distributed.fsdp.wrap import transformer_auto_wrap_policy
+
+    transformer_auto_wrap_policy(transformer_layer_cls={nn.Linear})
+    # event: CallPolicy(policy=transformer_auto_wrap_policy)
+    by_size(min_num_params=10)  # event: CallPolicy(policy=size_based_auto_wrap_policy)
+    by_size(model, False, 10, min_num_params=10)
+    FSDP(model, auto_wrap_policy=partial(by_size, min_num_params=10))  # event: Shard(module=model)
