@@ -79,7 +79,8 @@ def _holds_local(body: Body) -> bool:
 
 def scaler_sites(view: View) -> Iterator[Edit]:
     """M13: the sharded scaler is made in a file that wraps by FSDP1."""
-    for body in view.functions():
+    wraps = any(shard.generation == 1 for body in view.functions() for shard in body.shards)
+    for body in view.functions() if wraps else ():
         for call in body.calls:
             if last(view.dotted(call.func) or written(call.func)) == "ShardedGradScaler":
                 function = cst.parse_expression("torch.amp.GradScaler")

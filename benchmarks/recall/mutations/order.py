@@ -62,7 +62,7 @@ def _optimizers_above(body: Body, shards: list[tuple[cst.Call, str]]) -> Iterato
         block = body.block(statement)
         if statement not in block or not body.is_alone(call):
             continue
-        given = {w for arg in call.args for n in inside(arg.value) if (w := written(n))}
+        given = set().union(*(_read(arg.value) for arg in call.args))
         for shard, model in shards:
             above = next((b for b in block if b is body.statement(shard) or b in list(body.up(shard))), None)
             if above is None or not model or model not in given:
@@ -70,11 +70,25 @@ def _optimizers_above(body: Body, shards: list[tuple[cst.Call, str]]) -> Iterato
             at, to = block.index(statement), block.index(above)  # type: ignore[arg-type]
             between = set().union(*(bound(each) for each in block[to:at]))
             known = body.parameters().union(*(bound(each) for each in _earlier(body, above)))
-            if to < at and not (names(statement) & between) - known and not _prepares(body):
+            made = set().union(*(_set_attributes(each) for each in block[to:at])) - set().union(
+                *(_set_attributes(each) for each in _earlier(body, above))
+            )
+            if to < at and not (names(statement) & between) - known and not given & made and not _prepares(body):
                 moved = cst.ensure_type(statement, cst.SimpleStatementLine)
                 edits = Edits().put(statement, []).put(above, before(above, [moved]))
                 yield Edit(statement, body.qualname, edits)
                 break
+
+
+def _read(node: cst.CSTNode) -> set[str]:
+    """The names that an expression reads, and those with attributes behind them."""
+    return names(node) | {w for n in inside(node) if isinstance(n, cst.Attribute) and (w := written(n))}
+
+
+def _set_attributes(node: cst.CSTNode) -> set[str]:
+    """The attributes that a statement binds."""
+    targets = [n.target for n in inside(node) if isinstance(n, cst.AssignTarget)]
+    return {written(target) for target in targets if isinstance(target, cst.Attribute)}
 
 
 def _earlier(body: Body, statement: cst.BaseStatement) -> list[cst.BaseStatement]:
