@@ -3,7 +3,7 @@
 from collections import namedtuple
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import nn
@@ -305,3 +305,8 @@ def mapped():
 
 def applied(model: nn.Module):
     model.apply(fully_shard)  # event: ShardEach(module=model)
+
+
+def told_its_type(model):
+    typed = cast(nn.Module, model)
+    fully_shard(typed)  # event: Shard(module=model)

@@ -410,6 +410,11 @@ def thread(run: Machine, call: Call) -> Value:
     return Unknown(name="thread")
 
 
+def typed(run: Machine, call: Call) -> Value:
+    """`typing.cast(type, value)`: the value."""
+    return call.get(1, "val") or Unknown()
+
+
 _SAME: dict[str, Handler] = dict.fromkeys(("builtins.iter", "builtins.id"), first)
 FUNCTIONS = {
     "builtins.range": range_,
@@ -430,6 +435,8 @@ FUNCTIONS = {
     "builtins.getattr": getattr_,
     "builtins.setattr": setattr_,
     "builtins.next": next_,
+    "typing.cast": typed,
+    "typing.assert_type": first,
     **_SAME,
     **dict.fromkeys(
         (
