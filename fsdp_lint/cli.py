@@ -197,7 +197,9 @@ def rules(output_format: str) -> int:
         _echo(json.dumps([_facts(each) for each in known], indent=2) + "\n")
         return 0
     rows = [("CODE", "NAME", "SEVERITY", "FIX", "WHAT IT FINDS")]
-    rows += [(each.rule.code, each.name, each.rule.severity.value, _fixes(each) or "-", each.summary) for each in known]
+    rows += [
+        (each.rule.code, each.name, each.rule.severity.value, _fixes(each) or "-", _summary(each)) for each in known
+    ]
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
     for row in rows:
         cells = [cell.ljust(width) for cell, width in zip(row[:4], widths, strict=True)]
@@ -365,6 +367,10 @@ def _statistics(report: Report, output_format: str) -> str:
             + "\n"
         )
     return "".join(f"{count:>6}  {code}  {name}\n" for (code, name), count in ranked)
+
+
+def _summary(each: RegisteredRule) -> str:
+    return each.summary if each.rule.on_by_default else f"{each.summary} (off by default)"
 
 
 def _fixes(each: RegisteredRule) -> str:

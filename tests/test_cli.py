@@ -344,6 +344,7 @@ def test_rules_lists_them(lint: Lint) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     rows = done.stdout.splitlines()
     assert [row.split()[:3] for row in rows[1:]] == [[r.rule.code, r.name, r.rule.severity.value] for r in known]
+    assert [row.endswith(" (off by default)") for row in rows[1:]] == [not r.rule.on_by_default for r in known]
     facts = json.loads(lint("rules", "--output-format", "json").stdout)
     assert [(each["code"], each["name"]) for each in facts] == [(r.rule.code, r.name) for r in known]
 
