@@ -26,7 +26,8 @@ says bfloat16, where the scaler and the wrapper stand on different branches, and
 
 - https://docs.pytorch.org/docs/stable/fsdp.html
 - https://docs.pytorch.org/docs/stable/amp.html
-- https://github.com/pytorch/pytorch/issues/76607
+- https://github.com/pytorch/pytorch/issues/64632 (FSDP1 needs a sharded scaler)
+- https://github.com/meta-pytorch/tnt/pull/997 (FSDP2 uses the plain one)
 """
 
 from __future__ import annotations
