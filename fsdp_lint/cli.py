@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fsdp_lint.registry import RegisteredRule
     from fsdp_lint.settings import Settings
 
-FOUND, FAILED, INTERRUPTED = 1, 2, 130
+FOUND, FAILED, INTERRUPTED, TERMINATED = 1, 2, 130, 143
 _FORMATS = click.Choice(["text", "concise", "json", "github"])
 
 
@@ -437,10 +437,14 @@ def main() -> NoReturn:
         # A terminal that cannot show a character is no reason to show nothing.
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
+    from fsdp_lint.verify.processes import Terminated
+
     try:
         code = _run()
     except (KeyboardInterrupt, click.Abort):
         code = INTERRUPTED
+    except Terminated:
+        code = TERMINATED
     except _ReaderLeft:
         # What is still in the buffer goes nowhere, also when Python shuts down.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

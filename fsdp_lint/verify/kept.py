@@ -44,8 +44,8 @@ def _own_files(path: str) -> list[str]:
 
 
 def restore(notes: Path) -> None:
-    """Takes away what the program has saved, and puts back what was there."""
-    for claim in _claims(notes):
+    """Takes away what the program has saved, and puts back what was there, once."""
+    for ready, claim in _claims(notes):
         path = Path(claim["path"])
         with contextlib.suppress(OSError):
             if path.is_dir() and claim["new"]:
@@ -55,8 +55,9 @@ def restore(notes: Path) -> None:
                     os.unlink(file)
         for own in claim["kept"]:
             os.replace(own + SUFFIX, own)
+        ready.unlink()
 
 
-def _claims(notes: Path) -> Iterator[dict[str, Any]]:
+def _claims(notes: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
     for ready in sorted(notes.glob("claim-*.ready")):
-        yield json.loads(ready.read_text(encoding="utf-8"))
+        yield ready, json.loads(ready.read_text(encoding="utf-8"))

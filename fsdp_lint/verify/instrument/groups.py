@@ -22,28 +22,31 @@ def lead(plan: Plan, mapping: Mapping) -> None:
     real, new_group = dist.init_process_group, dist.new_group
 
     @functools.wraps(real)
-    def init_process_group(backend: Any = None, *args: Any, **kwargs: Any) -> Any:
+    def init_process_group(backend: Any = None, *args: Any, **kwargs: Any) -> None:
         _take_our_port(args, kwargs, mapping)
         if plan.mode == "simulate":
             mapping.note("process group: a fake one")
-            return real("fake", rank=0, world_size=plan.ranks)
-        kwargs["timeout"] = timedelta(seconds=plan.patience)
+            real("fake", rank=0, world_size=plan.ranks)
+            return
+        kwargs["timeout"] = timedelta(seconds=plan.timeout)  # to the meeting a rank may come late
         if plan.on_cpu:
             kwargs.pop("device_id", None)
             if backend is None or any(word in str(backend) for word in _WITH_NCCL):
                 mapping.note(f"backend {backend} to gloo" if backend else "backend to gloo")
                 backend = "gloo"
-        return real(backend, *args, **kwargs)
+        real(backend, *args, **kwargs)
+        dist.distributed_c10d._set_pg_timeout(timedelta(seconds=plan.patience))
 
     @functools.wraps(new_group)
     def group(*args: Any, **kwargs: Any) -> Any:
-        for name in ("backend", "timeout", "device_id"):
-            kwargs.pop(name, None)
-        return new_group(*args, **kwargs)
+        if plan.mode != "nccl":
+            for name in ("backend", "device_id"):
+                kwargs.pop(name, None)
+        kwargs["timeout"] = timedelta(seconds=plan.patience)
+        return new_group(*args[:1], **kwargs)
 
     dist.init_process_group = dist.distributed_c10d.init_process_group = init_process_group
-    if plan.mode != "nccl":
-        dist.new_group = dist.distributed_c10d.new_group = group
+    dist.new_group = dist.distributed_c10d.new_group = group
     _spawn_here(plan, mapping)
 
 
