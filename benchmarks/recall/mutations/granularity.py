@@ -191,7 +191,13 @@ MUTATIONS = (
     Mutation(
         "M3", "every module inside the blocks sharded", leaf_sites, frozenset({"FSDP201"}), frozenset({"FSDP103"})
     ),
-    Mutation("M4", "all sharding calls but the root's deleted", only_root_sites, frozenset({"FSDP203"})),
+    Mutation(
+        "M4",
+        "all sharding calls but the root's deleted",
+        only_root_sites,
+        frozenset({"FSDP203"}),
+        frozenset({"FSDP202"}),
+    ),
     Mutation("M12", "filter of a loop over modules() is True", filter_sites, frozenset({"FSDP201"})),
     Mutation("M17", "test of the tie dropped", tie_sites, frozenset({"FSDP205"})),
     Mutation("M18", "auto_wrap_policy= deleted", policy_sites, frozenset({"FSDP203"})),
