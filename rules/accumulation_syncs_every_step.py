@@ -24,6 +24,7 @@ calls from code that it does not know.
 ## References
 
 - https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html (`FSDPModule.set_requires_gradient_sync`)
+- https://github.com/pytorch/torchtitan/issues/292 (what it saves, and what it costs)
 """
 
 from __future__ import annotations

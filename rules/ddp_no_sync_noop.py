@@ -17,7 +17,8 @@ FSDP1 is accepted and ignored: the gradients arrive sharded as ever (measured on
 
 ## How to mend it
 
-Use `model.set_requires_gradient_sync(is_last_microbatch)` for FSDP2, `model.no_sync()` for FSDP1.
+Use `model.set_requires_gradient_sync(is_last_microbatch)` for FSDP2, `model.no_sync()` for FSDP1. With replicas (HSDP)
+`set_requires_all_reduce` leaves out the part between them and holds no more memory.
 
 ## When to leave it
 
@@ -27,6 +28,7 @@ Where memory is short: gradients that are not reduced are held unsharded, 4 byte
 
 - https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html (`FSDPModule.set_requires_gradient_sync`)
 - https://docs.pytorch.org/docs/stable/fsdp.html (`no_sync`)
+- https://github.com/NVIDIA/cosmos-framework/issues/161 (4 times the time of a step)
 """
 
 from __future__ import annotations

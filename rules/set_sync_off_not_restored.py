@@ -41,7 +41,7 @@ def check(trace: Trace) -> Iterator[Finding]:
     for off in trace.every(SetSync):
         if not _is_off(off):
             continue
-        others = [o for o in trace.every(SetSync) if touches(o.value, off.value)]
+        others = [o for o in trace.every(SetSync) if touches(o.value, off.value) and not o.partly]
         if any(not _is_off(other) for other in others):
             continue
         if any(touches(event.module, off.value) for event in trace.every(Freeze)) or any(trace.handed(off.value, off)):
@@ -59,7 +59,7 @@ def check(trace: Trace) -> Iterator[Finding]:
 
 
 def _is_off(event: SetSync) -> bool:
-    return isinstance(event.flag, Const) and event.flag.value is False
+    return isinstance(event.flag, Const) and event.flag.value is False and not event.partly
 
 
 RULE = Rule(check, code="FSDP704", severity=Severity.ERROR, since="0.1.0")

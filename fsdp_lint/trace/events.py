@@ -169,10 +169,11 @@ class Backward(Event):
 
 @dataclass(eq=False, kw_only=True)
 class SetSync(Event):
-    """`module.set_requires_gradient_sync(flag)`."""
+    """`module.set_requires_gradient_sync(flag)`; `partly` for `set_requires_all_reduce`, which speaks of replicas."""
 
     value: Value
     flag: Value | None
+    partly: bool = False
 
 
 @dataclass(eq=False, kw_only=True)

@@ -51,6 +51,13 @@ def set_sync(run: Machine, call: Call) -> Value:
     return NOTHING
 
 
+def set_all_reduce(run: Machine, call: Call) -> Value:
+    """`module.set_requires_all_reduce(flag)`, of FSDP2 with replicas: what is reduced between them."""
+    flag = call.get(0, "requires_all_reduce")
+    run.emit(SetSync, call.site, value=call.self_value, flag=flag, partly=True)
+    return NOTHING
+
+
 def _static(name: str) -> Handler:
     def handler(run: Machine, call: Call) -> Value:
         module = call.first("module") if "module" in call.kwargs or call.args else call.kwargs.get("model", Unknown())
@@ -113,4 +120,5 @@ FUNCTIONS: dict[str, Handler] = {f"{path}.{name}": _static(name) for path in NAM
 METHODS: dict[str, Handler] = {
     "no_sync": no_sync,
     "set_requires_gradient_sync": set_sync,
+    "set_requires_all_reduce": set_all_reduce,
 }

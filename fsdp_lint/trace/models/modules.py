@@ -321,7 +321,6 @@ METHODS = {
             "zero_grad",
             "register_forward_hook",
             "register_forward_pre_hook",
-            "set_requires_all_reduce",
             "set_is_last_backward",
             "set_reshard_after_backward",
             "set_modules_to_forward_prefetch",
