@@ -16,7 +16,7 @@ ODD = {
     "empty": "",
     "a comment only": "# nothing\n",
     "no last line end": "import a; import b\nx = (\n    1,\n)",
-    "decorators": "# first\n\n@one\n@two(3)\nasync def f(a, *, b=1):\n    # in it\n    return await a\n    # end\n# after\n",
+    "decorators": "# first\n\n@one\n@two(3)\nasync def f(a, *, b=1):\n    # in it\n    await a\n    # end\n# after\n",
     "carriage returns": "import a\r\n\r\n\r\ndef f():\r\n\treturn '''x\r\ny'''\r\n",
     "continued lines": "x = 1 + \\\n    2; y = 3\nif x: y = 4; z = 5\nelse: pass\n",
     "form feeds": "x = 1\n\x0c\ndef f():\n    pass\n\x0c\ny = 2\n",
