@@ -10,6 +10,10 @@ from typing import Any
 import pytest
 import ranks
 
+from fsdp_lint.verify import runner
+from fsdp_lint.verify.measures import Run, collective_totals
+from fsdp_lint.verify.plan import Plan, Target
+
 LESSON = Path(__file__).parents[1] / "fixtures" / "lesson"
 
 pytestmark = pytest.mark.ranks
@@ -80,3 +84,46 @@ def test_sharding_each_layer_gathers_one_layer_at_a_time(tmp_path: Path) -> None
         layer = rank.measured["elements"]  # a quarter of the elements, four bytes each
         assert rank.measured["gathers"] == [layer] * 8  # in the forward, and again in the backward
         assert rank.measured["scatters"] == [layer] * 4
+
+
+TRAINING = """\
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
+
+dist.init_process_group("nccl")
+model = torch.nn.Sequential(*[torch.nn.Linear(64, 64, bias=False) for _ in range(4)]).cuda()
+for layer in model:
+    fully_shard(layer, reshard_after_forward=True)
+fully_shard(model, reshard_after_forward=True)
+optimizer = torch.optim.AdamW(model.parameters())
+for step in range(2):
+    optimizer.zero_grad()
+    model(torch.randn(4, 64, device="cuda")).sum().backward()
+    optimizer.step()
+"""
+ELEMENTS = 4 * 64 * 64
+
+
+def simulated(folder: Path, count: int) -> Run:
+    """One rank of so many."""
+    (folder / "train.py").write_text(TRAINING, encoding="utf-8")
+    return runner.run(Plan(Target(str(folder / "train.py")), "simulate", count, on_cpu=True, timeout=60))
+
+
+@pytest.mark.parametrize("count", [1, 2, 8, 64])
+def test_training_with_adam_takes_sixteen_bytes_a_parameter_over_the_ranks(count: int, tmp_path: Path) -> None:
+    held = simulated(tmp_path, count).held
+    assert held is not None
+    assert held.parameters == held.gradients == 4 * ELEMENTS // count
+    steps = 4 * 4  # each parameter's optimizer state counts its steps, in four bytes
+    assert held.optimizer_state == 8 * ELEMENTS // count + steps
+    assert held.training - steps == 16 * ELEMENTS // count
+
+
+def test_the_traffic_is_one_and_a_half_times_that_of_ddp(tmp_path: Path) -> None:
+    """An all-reduce moves its bytes twice, an all-gather and a reduce-scatter once each."""
+    run = simulated(tmp_path, 4)
+    moved = {kind: size for kind, _, size in collective_totals(run.collectives or ())}
+    assert moved == {"all_gather": 2 * 4 * ELEMENTS, "reduce_scatter": 4 * ELEMENTS}
+    assert sum(moved.values()) == 1.5 * (2 * 4 * ELEMENTS)

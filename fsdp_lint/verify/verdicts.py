@@ -49,6 +49,8 @@ def _judge(finding: LocatedFinding, before: Run, after: After | None) -> Verdict
     was = probe(Case(before, _sites(finding, {}), other))
     if was.seen is None:
         return Verdict(finding, NOT_OBSERVABLE, was.text)
+    if not was.seen and before.troubles and not before.hung:
+        return Verdict(finding, NOT_OBSERVABLE, f"{was.text}, but the run ends early: {before.ended}")
     if not was.seen:
         return Verdict(finding, NOT_SEEN, was.text)
     if after is None:
