@@ -20,7 +20,8 @@ Pass `StateDictOptions(full_state_dict=True, cpu_offload=True)`; with FSDP1
 ## When to leave it
 
 Where all ranks need the whole weights, as when they are sent to an inference engine. The rule speaks only where it sees
-that some ranks save the state dict, and that nothing else is done with it.
+that some ranks save the state dict, and that nothing else is done with it. Where only some ranks gather it, that is
+collective-under-rank-guard's business.
 
 ## References
 
@@ -36,7 +37,7 @@ from fsdp_lint.fix.edits import ChangeCall, Fix
 from fsdp_lint.rule import Applicability, Finding, Rule, Severity
 from fsdp_lint.trace.events import TakeState
 from fsdp_lint.trace.saving import is_fsdp1, missing_flags, model_of, saves_by_some, state_type
-from fsdp_lint.trace.trace import Trace, called
+from fsdp_lint.trace.trace import Trace, called, rank_guard
 from fsdp_lint.trace.values import Object, Value
 
 
@@ -46,7 +47,7 @@ def check(trace: Trace) -> Iterator[Finding]:
         config, flags = _told(trace, taken)
         saves = saves_by_some(trace, taken.state) if flags and not trace.in_test(taken) else []
         model = model_of(taken.state)
-        if not saves or trace.sharded(model, taken) is None:
+        if not saves or rank_guard(taken) is not None or trace.sharded(model, taken) is None:
             continue
         yield Finding(
             at=taken,

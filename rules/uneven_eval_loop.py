@@ -3,7 +3,8 @@
 ## What it finds
 
 A `for` over data of which each rank takes its own part by hand (`data[rank::world_size]`, `range(rank, n, world_size)`,
-`dataset.shard(...)`, `Subset` of such indices, a file a rank), with a forward or backward of a sharded model inside.
+`dataset.shard(...)`, `Subset` of such indices, a file a rank), with a forward of a sharded model and no backward
+inside: an evaluation.
 
 ## Why it is wrong
 
@@ -19,7 +20,8 @@ multiple of the number of ranks, or `all_reduce` a flag in each round that says 
 
 ## When to leave it
 
-Where the data is known to be divisible. The rule is silent where a collective in the loop brings the ranks together,
+Where the data is known to be divisible; for training data it mostly is, and training loops are not reported. The rule
+is silent, too, where a collective in the loop brings the ranks together,
 where the loop has a `break`, where the bounds are computed from the number of ranks, and where it does not see how the
 data is split.
 
@@ -35,7 +37,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fsdp_lint.rule import Finding, Rule, Severity
-from fsdp_lint.trace.events import Collective, Event, Forward, LoopOverPart
+from fsdp_lint.trace.events import Backward, Collective, Event, Forward, LoopOverPart
 from fsdp_lint.trace.trace import Trace, called, rank_guard, runs_alone
 
 
@@ -45,7 +47,7 @@ def check(trace: Trace) -> Iterator[Finding]:
         if loop.may_stop or runs_alone(loop) or rank_guard(loop) is not None or trace.in_test(loop):
             continue
         inside = [event for event in trace.events if _is_in(event, loop)]
-        if any(isinstance(event, Collective) and event.plain for event in inside):
+        if any(isinstance(event, Backward) or (isinstance(event, Collective) and event.plain) for event in inside):
             continue
         call = next((event for event in inside if isinstance(event, Forward) and _gathers(trace, event)), None)
         if call is not None:

@@ -208,11 +208,13 @@ class Watch:
     states: dict[int, list[list[float]]] = field(default_factory=dict)
     resumed: list[bool] = field(default_factory=list)
     gathered: list[int] = field(default_factory=list)
+    read_whole: int = 0
 
     def install(self) -> None:
         self._watch_sharding()
         self._watch_training()
         self._watch_files()
+        self._watch_reading()
         if self.program.probe == "whole-on-one-rank":
             self._watch_gathering()
         self._watch_imports()
@@ -317,6 +319,16 @@ class Watch:
             return real(*args, **kwargs)
 
         setattr(home, name, write)
+
+    def _watch_reading(self) -> None:
+        real = torch.load
+
+        @functools.wraps(real)
+        def load(*args: Any, **kwargs: Any) -> Any:
+            self.read_whole += not kwargs.get("mmap")
+            return real(*args, **kwargs)
+
+        torch.load = load
 
     def _watch_gathering(self) -> None:
         """How many entries each full state dict has here, whoever asks for it."""
@@ -429,6 +441,7 @@ class Watch:
             "batches": self.batches,
             "resumed": self.resumed,
             "gathered": self.gathered,
+            "read_whole": self.read_whole,
         }
 
     def _checksums(self, number: int) -> dict[str, list[float]]:
@@ -644,6 +657,12 @@ def optimizer_resumes(program: Program, run: Run, folder: Path) -> str | None:
     return f"the state of the optimizer is lost on ranks {lost}" if lost else None
 
 
+def one_reader(program: Program, run: Run, folder: Path) -> str | None:
+    """No file is read into the memory of more than one rank."""
+    readers = [number for number, rank in enumerate(run.ranks) if rank.measured["read_whole"]]
+    return f"ranks {readers} read whole files" if len(readers) > 1 else None
+
+
 def whole_on_one_rank(program: Program, run: Run, folder: Path) -> str | None:
     """The whole state dict is gathered, and only rank 0 holds it."""
     held = [number for number, rank in enumerate(run.ranks) if any(rank.measured["gathered"])]
@@ -768,6 +787,7 @@ PROBES: dict[str, Callable[[Program, Run, Path], str | None]] = {
     "collectives": collectives,
     "ends": ends,
     "no-stale-parameters": no_stale_parameters,
+    "one-reader": one_reader,
     "one-writer-a-file": one_writer_a_file,
     "optimizer-resumes": optimizer_resumes,
     "parameters-change": parameters_change,

@@ -325,6 +325,13 @@ class LoopOverPart(Event):
 
 
 @dataclass(eq=False, kw_only=True)
+class ReadWhole(Event):
+    """A whole checkpoint is read into this process's memory: `value` is what the file held, or the model made of it."""
+
+    value: Value
+
+
+@dataclass(eq=False, kw_only=True)
 class DivideByWorld(Event):
     """`value` is what `of` gives when it is divided by `by`, the number of processes; in place both are one."""
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fsdp_lint.trace.events import Collective, LoadState, Save, TakeState
-from fsdp_lint.trace.models.api import NOTHING, Call, Machine, flag
+from fsdp_lint.trace.events import Collective, LoadState, ReadWhole, Save, TakeState
+from fsdp_lint.trace.models.api import NOTHING, Call, Machine, constant_name, flag
 from fsdp_lint.trace.values import (
     Bound,
     Const,
@@ -81,7 +81,17 @@ def get_state_dict(run: Machine, call: Call) -> Value:
 
 def load(run: Machine, call: Call) -> Value:
     """`torch.load(path)` and its like."""
-    path = call.get(0, "f") or call.kwargs.get("filename") or Unknown()
+    path = call.get(0, "f") or Unknown()
+    made = run.new(Loaded(inputs=(path,), path_by_rank=run.mentions_rank(path)))
+    mapped = "mmap" in call.kwargs and flag(call.kwargs["mmap"]) is not False
+    if not mapped and not call.open and constant_name(call.get(1, "map_location")) != "meta":
+        run.emit(ReadWhole, call.site, value=made)
+    return made
+
+
+def load_mapped(run: Machine, call: Call) -> Value:
+    """safetensors' `load_file` and `safe_open`, which read what is asked for."""
+    path = call.get(0, "filename") or Unknown()
     return run.new(Loaded(inputs=(path,), path_by_rank=run.mentions_rank(path)))
 
 
@@ -180,12 +190,11 @@ FUNCTIONS = {
         (
             "torch.load",
             "torch.hub.load_state_dict_from_url",
-            "safetensors.torch.load_file",
-            "safetensors.safe_open",
             "pickle.load",
         ),
         load,
     ),
+    **dict.fromkeys(("safetensors.torch.load_file", "safetensors.safe_open"), load_mapped),
     f"{STATE}.get_model_state_dict": get_model_state_dict,
     f"{STATE}.get_optimizer_state_dict": get_optimizer_state_dict,
     f"{STATE}.get_state_dict": get_state_dict,

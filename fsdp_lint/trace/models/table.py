@@ -12,6 +12,7 @@ from fsdp_lint.trace.events import (
     DivideByWorld,
     Forward,
     Handed,
+    ReadWhole,
     RepointOptimizer,
     Seed,
     SetDevice,
@@ -64,6 +65,9 @@ from fsdp_lint.trace.values import (
 
 # Environment variables that a launcher sets for each process.
 PROCESS_VARIABLES = frozenset({*environment.VARIABLES, *environment.WORLD})
+
+# Arguments of from_pretrained by which not every process reads, or keeps, the whole checkpoint.
+PLACING = frozenset({"device_map", "tp_plan", "tp_size", "low_cpu_mem_usage", "device_mesh", "state_dict", "gguf_file"})
 
 FUNCTIONS: dict[str, Handler] = {
     **fsdp.FUNCTIONS,
@@ -346,6 +350,8 @@ def call_library(run: Machine, dotted: str, call: Call) -> Value:
     if last in frameworks.FRESH_MODELS:
         loaded = run.new(Module(library=dotted, args=tuple(call.args), kwargs=dict(call.kwargs)))
         precision.note_loaded(run, call, loaded, last)
+        if last == "from_pretrained" and not call.open and not PLACING & set(call.kwargs):
+            run.emit(ReadWhole, call.site, value=loaded)
         return loaded
     if dotted.startswith("torch."):
         found = tensors.function(run, last, call)
