@@ -18,7 +18,7 @@ from fsdp_lint.settings import Settings
 from fsdp_lint.verify import report, runner
 from fsdp_lint.verify.expectations import Expectation
 from fsdp_lint.verify.plan import CannotRun, Plan, Target
-from fsdp_lint.verify.proof import Proof, Wish, find_entry, prove
+from fsdp_lint.verify.proof import Proof, Wish, find_entry, prove, refuse_old
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 KEYS = {"mode", "ranks", "device", "torch", "before", "after", "verdicts"}
@@ -349,3 +349,21 @@ def test_a_gpu_counts_every_byte(tmp_path: Path) -> None:
     run = runner.run(Plan(Target(str(tmp_path / "train.py")), "simulate", 8, on_cpu=False))
     assert run.first is not None and run.first.device != "cpu"
     assert run.peak_bytes and run.step_ms and run.held is not None and run.held.training < run.peak_bytes
+
+
+def test_without_torch_it_says_what_to_install(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(RIGHT)
+    program = "import sys; sys.modules['torch'] = None; from fsdp_lint.cli import main; main()"
+    command = [sys.executable, "-c", program, "verify", "train.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "fsdp-lint: verify runs the program, so it needs torch: pip install 'fsdp-lint[verify]'\n"
+
+
+@pytest.mark.parametrize(("version", "refused"), [("2.8.0+cpu", True), ("2.9.1", False), ("2.13.0", False)])
+def test_an_old_torch_is_refused_with_the_reason(version: str, refused: bool) -> None:
+    if not refused:
+        refuse_old(version)
+        return
+    with pytest.raises(CannotRun, match="sums gradients"):
+        refuse_old(version)

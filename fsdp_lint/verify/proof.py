@@ -143,7 +143,7 @@ def _plan(wish: Wish, first: Report) -> Plan:
             raise
         raise CannotRun("verify runs the program, so it needs torch: pip install 'fsdp-lint[verify]'") from None
     version = instrument.prepare()
-    _refuse_old(version)
+    refuse_old(version)
     gpus = instrument.gpus()
     mode = wish.mode or ("nccl" if gpus > 1 else "simulate" if gpus else "cpu")
     ranks = wish.ranks or {"nccl": gpus, "simulate": 8, "cpu": 2}[mode]
@@ -166,7 +166,8 @@ def _late(findings: Sequence[LocatedFinding]) -> bool:
     return any(finding.name in LATE for finding in findings)
 
 
-def _refuse_old(version: str) -> None:
+def refuse_old(version: str) -> None:
+    """Raises CannotRun for a torch that would show other mistakes than the program's."""
     numbers = re.match(r"(\d+)\.(\d+)", version)
     if numbers and (int(numbers[1]), int(numbers[2])) < OLDEST:
         raise CannotRun(
