@@ -9,6 +9,7 @@ from fsdp_lint.verify.hang import short
 from fsdp_lint.verify.measures import Reading, Run, collective_totals
 
 MIXED = "mixed torch.Tensor and DTensor"
+_MANY = 1.5  # times the collectives of the right program
 _WHOLE = 0.5  # a gather of more than this share of all that is gathered is no saving
 
 
@@ -43,7 +44,7 @@ def never_trains(case: Case) -> Evidence:
     moved = f", {counts[0]} of {counts[1]} trainable parameters changed" if counts else ""
     text = f"{record.stale} of {record.optimizer_parameters} parameters in the optimizer are not the model's{moved}"
     still = counts is not None and counts[1] > 0 and counts[0] == 0
-    return Evidence(record.stale > 0 or (still and not case.fixed), text)
+    return Evidence(record.stale > 0 or (still and case.fixed), text)
 
 
 def keeps_dead_parameters(case: Case) -> Evidence:
@@ -107,10 +108,11 @@ def many_collectives(case: Case) -> Evidence:
     mine = sum(one.count for one in collectives)
     leaves = sum(kind == "leaf" for kind in record.units.values())
     text = f"{mine} collectives a step for {len(record.units)} units"
-    other = case.other.collectives if case.other is not None else None
-    if other:
-        fewer = min(mine, sum(one.count for one in other)) * 1.5
-        return Evidence(mine > fewer, text)
+    other = sum(one.count for one in (case.other.collectives if case.other is not None else None) or ())
+    if case.fixed and other:
+        return Evidence(mine * _MANY > other, text)
+    if other and mine > _MANY * other:
+        return Evidence(True, text)
     return Evidence(leaves > len(record.units) / 2, f"{text}, {leaves} of them modules without children")
 
 
@@ -221,8 +223,8 @@ def more_reductions(case: Case) -> Evidence:
     mine = _count(case.run, "reduce_scatter")
     units = len({one.unit for one in collectives if one.kind == "reduce_scatter"})
     text = f"{mine} reduce-scatters a step for {units} units"
-    if case.other is not None and case.other.collectives:
-        return Evidence(mine > _count(case.other, "reduce_scatter") or mine > units, text)
+    if case.fixed and case.other is not None and case.other.collectives:
+        return Evidence(mine >= _count(case.other, "reduce_scatter"), text)
     return Evidence(mine > units, text)
 
 
