@@ -18,12 +18,14 @@ LOADER = re.compile(r"(loader|dataloader)$|^dl$|_dl$", re.IGNORECASE)
 # What is alike on all ranks even where the values are not.
 SHAPES = frozenset({"shape", "size()", "ndim", "dim()", "dtype", "device", "requires_grad", "keys()"})
 COUNTS = frozenset({"len(...)", "numel()", "numel", "nelement()"})
-STRUCTURE = ("in", "isinstance", "hasattr", "callable", "is")
+STRUCTURE = ("in", "isinstance", "hasattr", "callable", "is", "choice")
 
 
 def own_values(trace: Trace, literal: Literal, at: Event) -> str:
     """What a test looks at that each rank has for itself, in words; empty where the ranks agree, or it is not known."""
     if literal.kind != "other" or literal.key[0] in STRUCTURE or not literal.values:
+        return ""
+    if literal.key[0] == "all" and any(inner[0] in (*STRUCTURE, "none") for inner, _ in literal.key[1]):
         return ""
     agreed = _agreed(trace, at)
     results = {event.result.number for event in trace.every(Forward) if event.result is not None}
