@@ -124,7 +124,8 @@ class Models:
                 key = _unit_of(part)
                 if key is not None and key not in seen:
                     seen.add(key)
-                    kind = "root" if part is root else "inner" if any(True for _ in part.children()) else "leaf"
+                    inside = getattr(part, "_fsdp_wrapped_module", part)  # FSDP1 wraps, FSDP2 does not
+                    kind = "root" if part is root else "inner" if any(True for _ in inside.children()) else "leaf"
                     found[name] = kind
         return found
 
