@@ -51,11 +51,15 @@ def check(trace: Trace) -> Iterator[Finding]:
         model = called(start.model)
         if start.seed is not None and start.seed.differs:
             yield Finding(
-                at=start.seed,
+                at=start.seed.passed or start.seed,
                 message=f"{WHY[start.seed.differs]}: the replicas of `{model}` start from different weights, and stay "
                 "different",
                 because=[
-                    (start.shard, f"`{called(start.shard.module)}` is sharded and replicated here, without a broadcast")
+                    *([(start.seed, "it becomes torch's seed here")] if start.seed.passed else []),
+                    (
+                        start.shard,
+                        f"`{called(start.shard.module)}` is sharded and replicated here, without a broadcast",
+                    ),
                 ],
             )
         elif start.seed is None and _on_cpu(trace, start):

@@ -4,16 +4,17 @@
 
 `torch.manual_seed(seed + rank)`, or a seed from the clock or the number of the process, before a model with random
 values is made and sharded, where nothing makes the ranks' values the same afterwards: no other seed, no checkpoint, no
-broadcast, no initialisation after sharding.
+broadcast, no initialisation after sharding. It is reported where the rank comes in: at `set_seed(seed + rank)`, not in
+the helper that only hands the number on.
 
 ## Why it is wrong
 
 `fully_shard` cuts each rank's own parameters and sends nothing. The model is a patchwork: measured with torch 2.13.0 on
 two ranks, the first half of every parameter was rank 0's, the second half rank 1's (DistributedDataParallel takes all
-of rank 0's; FSDP1 does so with `sync_module_states=True` only). No error says so. Where all entries are drawn
-independently, such a patchwork trains like any other start; it is wrong wherever entries belong together (orthogonal or
-identity matrices, embeddings that two modules share, buffers and parameters that are not sharded, which then differ
-between ranks for good), and no run can be repeated with another number of ranks.
+of rank 0's; FSDP1 does so with `sync_module_states=True` only). No error says so. Nobody has asked for that model: it
+depends on the number of ranks, so that no run can be repeated or compared with one on fewer GPUs; and it is broken
+wherever entries belong together (orthogonal or identity matrices, buffers and parameters that are not sharded, which
+then differ between ranks for good).
 
 ## How to mend it
 
@@ -50,11 +51,14 @@ def check(trace: Trace) -> Iterator[Finding]:
         if seed is None or not seed.differs or is_hybrid(start.shard):
             continue
         yield Finding(
-            at=seed,
+            at=seed.passed or seed,
             message=f"{WHY[seed.differs]}: every rank makes another `{called(start.model)}`, and sharding takes a part "
             "of each",
-            because=[(start.shard, f"`{called(start.shard.module)}` is sharded here, each rank's own values")],
+            because=[
+                *([(seed, "it becomes torch's seed here")] if seed.passed else []),
+                (start.shard, f"`{called(start.shard.module)}` is sharded here, each rank's own values"),
+            ],
         )
 
 
-RULE = Rule(check, code="FSDP613", severity=Severity.WARNING, since="0.1.0")
+RULE = Rule(check, code="FSDP613", severity=Severity.ERROR, since="0.1.0")

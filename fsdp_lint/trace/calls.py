@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import libcst as cst
@@ -32,6 +33,7 @@ from fsdp_lint.trace.values import (
     Unknown,
     Value,
     choice,
+    origins,
     parts,
 )
 
@@ -359,6 +361,7 @@ class Calls(State):
             self_value=self_value,
             base=len(self.guards),
             qualname=function.qualname,
+            call=call,
         )
         self.entered.add((function.path, function.qualname))
         return self._run_frame(frame, node, function, call, self_value)
@@ -437,6 +440,15 @@ class Calls(State):
         for name, value in frame.names.items():
             if not value.name and value is not self_value and name != "cls":
                 value.name = name
+
+    def passed(self, value: Value, test: Callable[[Value], bool]) -> Site | None:
+        """The outermost call around that got `value`, or what it was made from, as an argument that passes the test."""
+        found, made_from = None, origins(value)
+        for frame in reversed(self.frames):
+            if frame.call is None or not any(one.number in made_from and test(one) for one in frame.call.values()):
+                break
+            found = frame.call.site
+        return found
 
     def argument(self, frame: Frame, param: cst.Param, kwargs: dict[str, Value], call: Call) -> Value:
         """The value of one parameter: what was passed, its default, or something unknown."""

@@ -478,9 +478,13 @@ class RegisterBuffer(Event):
 
 @dataclass(eq=False, kw_only=True)
 class Seed(Event):
-    """The random numbers of torch start anew. `differs` by "rank" or "process", "" when it does not; None: unknown."""
+    """The random numbers of torch start anew. `differs` by "rank" or "process", "" when it does not; None: unknown.
+
+    `passed` is the outermost call that already got the number as it differs; None where it is made in the same body.
+    """
 
     differs: str | None
+    passed: Site | None = None
 
 
 @dataclass(eq=False, kw_only=True)

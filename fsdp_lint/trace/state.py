@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from fsdp_lint.project.resolve import Project
 from fsdp_lint.source.file import Site, Source
 from fsdp_lint.trace.events import CallMethod, Event, Initialise, RegisterBuffer
+from fsdp_lint.trace.models.api import Call
 from fsdp_lint.trace.trace import Trace
 from fsdp_lint.trace.values import (
     Choice,
@@ -87,6 +88,7 @@ class Frame:
     is_file: bool = False
     shared: set[str] = field(default_factory=set)
     qualname: str = ""
+    call: Call | None = None
 
 
 class State:

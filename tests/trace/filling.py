@@ -45,6 +45,20 @@ def filled(path, rank, seed):
     model.load_state_dict(torch.load(path))  # event: LoadState(how=load_state_dict, into=model)
 
 
+def seed_everything(number):
+    torch.manual_seed(number)  # event: Seed(differs=rank)
+
+
+def start(number, rank):
+    seed_everything(number)
+    torch.manual_seed(number + rank)  # event: Seed(differs=rank)
+
+
+def by_helpers(seed, rank):
+    start(seed + rank, rank)
+    fully_shard(Table())
+
+
 def slices():
     mesh = init_device_mesh("cuda", (2, 4), mesh_dim_names=("replicate", "shard"))
     fully_shard(Table(), mesh=mesh["shard"])

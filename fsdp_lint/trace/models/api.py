@@ -120,6 +120,9 @@ class Machine(Protocol):
     def hand(self, call: Call, to: str) -> None:
         """The arguments go to code that is not known."""
 
+    def passed(self, value: Value, test: Callable[[Value], bool]) -> Site | None:
+        """The outermost call around that got `value`, or what it was made from, as an argument that passes the test."""
+
     def mentions_rank(self, value: Value) -> bool:
         """True when the value was made from the rank of the process."""
 

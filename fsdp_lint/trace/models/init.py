@@ -228,8 +228,13 @@ def seed(run: Machine, call: Call) -> Value:
     device_specific = flag(call.get(1, "device_specific"))
     if device_specific and differs == "":
         differs = "rank"
-    run.emit(Seed, call.site, differs=differs)
+    run.emit(Seed, call.site, differs=differs, passed=run.passed(number, _is_own_number) if differs else None)
     return Unknown()
+
+
+def _is_own_number(value: Value) -> bool:
+    """True for a number that differs between processes, other than the bare rank."""
+    return not isinstance(value, Rank) and bool(differing(value))
 
 
 def own_seed(run: Machine, call: Call) -> Value:
