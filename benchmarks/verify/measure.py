@@ -1,13 +1,14 @@
 """The runs of docs/verify.md: each section prints a table in Markdown and can write the JSON of each proof.
 
-    python benchmarks/verify/measure.py [lesson] [foreign] [cost] [gpus] [--small] [--ranks 8,64] [--records DIR]
-                                    [--opacus DIR] [--torchdiff DIR]
+    python benchmarks/verify/measure.py [lesson] [foreign] [cost] [gpus] [fsdp1] [--small] [--ranks 8,64]
+                                    [--only NAME,NAME] [--records DIR] [--opacus DIR] [--torchdiff DIR]
 
 lesson    the lesson's five mistakes and two more on a GPT of 2.2 billion parameters, before and after, simulated
 foreign   three programs that are not ours, as they are: accelerate's (installed), opacus's example (a folder of its
           source distribution, installed editable), torchdiff's trainer (the same) on synthetic data
 cost      step time with and without the instruments
 gpus      the lesson's mistakes on all GPUs with NCCL, and simulated at the same number of ranks
+fsdp1     their twins with FSDP1, the same way
 """
 
 from __future__ import annotations
@@ -39,6 +40,13 @@ MISTAKES: dict[str, str | None] = {  # each with the fix that was made by hand, 
     "root_not_sharded.py": None,
 }
 ON_GPUS: dict[str, str | None] = {"large.py": None, "collective_under_rank_guard.py": "collective_on_every_rank.py"}
+FSDP1: dict[str, str | None] = {
+    "fsdp1_optimizer_before_shard.py": None,
+    "fsdp1_shard_every_leaf.py": "fsdp1_every_block.py",
+    "fsdp1_save_on_every_rank.py": None,
+    "fsdp1_root_only_shard.py": "fsdp1_every_block.py",
+    "fsdp1_local_norm.py": None,
+}
 
 
 class Bench:
@@ -184,6 +192,7 @@ def main() -> None:
     parser.add_argument("--small", action="store_true", help="a small model, to try the whole on a CPU")
     parser.add_argument("--ranks", default="8,64")
     parser.add_argument("--mode", default="simulate")
+    parser.add_argument("--only", default="", help="of gpus and fsdp1, these programs")
     parser.add_argument("--records", type=Path)
     parser.add_argument("--opacus", type=Path)
     parser.add_argument("--torchdiff", type=Path)
@@ -207,9 +216,12 @@ def main() -> None:
             foreign(bench, given.mode, given.opacus, given.torchdiff)
         if "cost" in given.sections:
             cost(bench, given.mode, counts[0])
-        if "gpus" in given.sections:
-            lesson(bench, "nccl", instrument.gpus(), {**MISTAKES, **ON_GPUS})
-            lesson(bench, "simulate", instrument.gpus(), {**MISTAKES, **ON_GPUS})
+        wanted = {f"{each}.py" for each in given.only.split(",") if each}
+        for section, programs in {"gpus": {**MISTAKES, **ON_GPUS}, "fsdp1": FSDP1}.items():
+            if section in given.sections:
+                chosen = {name: fix for name, fix in programs.items() if not wanted or name in wanted}
+                for mode in ("nccl", "simulate") if instrument.gpus() else (given.mode,):
+                    lesson(bench, mode, instrument.gpus() or counts[0], chosen)
         os.chdir("/")
 
 

@@ -248,10 +248,9 @@ def _map_contexts(mapping: Mapping) -> None:
 
     @functools.wraps(start)
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
-        if kwargs.get("device_id") is not None:
-            mapping.note("FullyShardedDataParallel(device_id=...)")
-            kwargs["device_id"] = torch.device("cpu")
-        start(self, *args, **kwargs)
+        # Without a device it looks for an accelerator, and raises where there is none.
+        mapping.note("FullyShardedDataParallel(device_id=...)")
+        start(self, *args, **{**kwargs, "device_id": torch.device("cpu")})
 
     wrapper.__init__ = init
     parallel = torch.nn.parallel.DistributedDataParallel
