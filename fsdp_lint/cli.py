@@ -180,7 +180,10 @@ def _mend(paths: Sequence[Path], settings: Settings, unsafe: bool, show: bool, q
     result = engine.fix_files(paths, settings, unsafe)
     written, failed = writing.write_all(result.changed, settings.root, result.together)
     if not quiet:
-        _echo(applied(result.applied, result.fixed, len(written), show))
+        # What could not be written is not mended.
+        lost = {str(path) for path in result.changed} - {str(path) for path in written}
+        kept = [each for each in result.applied if each.fix and not lost & {e.place.path for e in each.fix.edits}]
+        _echo(applied(kept, result.fixed - (len(result.applied) - len(kept)), len(written), show))
     return dataclasses.replace(result.report, errors=(*cut_off, *result.report.errors, *result.errors, *failed))
 
 

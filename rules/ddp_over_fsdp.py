@@ -34,8 +34,10 @@ from collections.abc import Iterator
 from fsdp_lint.fix.arguments import argument, text_of
 from fsdp_lint.fix.blocks import wraps_itself
 from fsdp_lint.fix.edits import Fix, RemoveStatement, Replace
+from fsdp_lint.fix.names import names_of
 from fsdp_lint.rule import Applicability, Finding, Rule, Severity
 from fsdp_lint.trace.events import Replicate, Shard
+from fsdp_lint.trace.models.fsdp import OF_DDP_ALONE
 from fsdp_lint.trace.trace import Trace, called, touches
 
 
@@ -50,12 +52,16 @@ def check(trace: Trace) -> Iterator[Finding]:
                     at=wrap,
                     message=f"DDP goes around `{called(wrap.module)}`, which FSDP has sharded",
                     because=[(shard, f"`{called(shard.module)}` is sharded here")],
-                    fix=_fix(wrap),
+                    fix=_fix(trace, wrap),
                 )
                 break
 
 
-def _fix(wrap: Replicate) -> Fix | None:
+def _fix(trace: Trace, wrap: Replicate) -> Fix | None:
+    # `ddp.module` and `ddp.no_sync()` would raise where `ddp` is the model.
+    sources = {event.site.source for event in trace.events}
+    if any(OF_DDP_ALONE & names_of(source.tree).attributes for source in sources):
+        return None
     model = argument(wrap.site, "module", 0)
     if wraps_itself(wrap.site):
         return Fix("Leave DDP away", (RemoveStatement(wrap.site),))

@@ -31,10 +31,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fsdp_lint.fix.arguments import argument, text_of
-from fsdp_lint.fix.blocks import siblings, stands_alone
-from fsdp_lint.fix.edits import Edit, Fix, InsertBefore, RemoveStatement
-from fsdp_lint.fix.spelling import spelled
+from fsdp_lint.fix.arguments import text_of
+from fsdp_lint.fix.edits import Edit, Fix
+from fsdp_lint.fix.ranks import AllRanks, Collected, by_all_ranks, on_rank_zero, opened_around
 from fsdp_lint.rule import Applicability, Finding, Rule, Severity
 from fsdp_lint.trace.events import Save, TakeState
 from fsdp_lint.trace.saving import by_every_rank, is_fsdp1, rank_zero_only, state_type
@@ -74,18 +73,16 @@ def _is_full(trace: Trace, taken: TakeState) -> bool:
 
 def _fix(save: Save, taken: TakeState) -> Fix | None:
     """`if torch.distributed.get_rank() == 0:` around the save, and the state dict taken in front of it."""
-    rank = spelled(save.site, "torch.distributed", "get_rank")
-    if rank is None or not stands_alone(save.site) or len(siblings(save.site)) < 2:
-        return None
-    first, call = "", text_of(save.site)
+    alone = on_rank_zero(save.site)
+    state: tuple[Edit, ...] | None = ()
     if happens_inside(taken, save):
-        content = argument(save.site, "obj", 0)
-        if content is None or content.node is not taken.site.node:
+        if taken.stack != save.stack:
             return None
-        first, call = f"full_state = {text_of(content)}\n", call.replace(text_of(content), "full_state", 1)
-    text = f"{first}if {rank[0]}() == 0:\n    {call}"
-    edits: tuple[Edit, ...] = (InsertBefore(save.site, text), RemoveStatement(save.site), *rank[1])
-    return Fix("Let rank 0 write", edits, Applicability.UNSAFE)
+        home = opened_around(save.site)
+        state = by_all_ranks([Collected(taken.site, text_of(taken.site), "full_state")], AllRanks(home, (home,)))
+    if alone is None or state is None:
+        return None
+    return Fix("Let rank 0 write", (*state, *alone), Applicability.UNSAFE)
 
 
 RULE = Rule(

@@ -33,7 +33,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fsdp_lint.fix.edits import ChangeCall, Fix
+from fsdp_lint.fix.arguments import keywords, positionals
+from fsdp_lint.fix.edits import ChangeCall, Edit, Fix
+from fsdp_lint.fix.spelling import spelled
 from fsdp_lint.rule import Applicability, Finding, Rule, Severity
 from fsdp_lint.trace.events import TakeState
 from fsdp_lint.trace.saving import is_fsdp1, missing_flags, model_of, saves_by_some, state_type
@@ -53,7 +55,7 @@ def check(trace: Trace) -> Iterator[Finding]:
             at=taken,
             message=f"every rank gathers the whole state of `{called(model)}` on its device, and only some save it",
             because=[(saves[0], "it is saved here")],
-            fix=_fix(config, flags),
+            fix=_fix(trace, taken, config, flags),
         )
 
 
@@ -67,10 +69,23 @@ def _told(trace: Trace, taken: TakeState) -> tuple[Value | None, list[str]]:
     return told.config, missing_flags(told.config, ("offload_to_cpu", "rank0_only"))
 
 
-def _fix(config: Value | None, flags: list[str]) -> Fix | None:
-    if not isinstance(config, Object) or config.site is None:
+def _fix(trace: Trace, taken: TakeState, config: Value | None, flags: list[str]) -> Fix | None:
+    edits: tuple[Edit, ...] | None = None
+    if isinstance(config, Object) and config.site is not None:
+        edits = (ChangeCall(config.site, put=dict.fromkeys(flags, "True")),)
+    elif config is None and taken.state.form != "full":
+        edits = _configured(trace, taken, flags)
+    return Fix("Keep it on rank 0, in CPU memory", edits) if edits is not None else None
+
+
+def _configured(trace: Trace, taken: TakeState, flags: list[str]) -> tuple[Edit, ...] | None:
+    """A configuration for the call that asks FSDP1 for the full state dict without one."""
+    told = state_type(trace, taken)
+    config = spelled(told.site, "torch.distributed.fsdp", "FullStateDictConfig") if told is not None else None
+    if told is None or config is None or positionals(told.site) + len(keywords(told.site)) != 2:
         return None
-    return Fix("Keep it on rank 0, in CPU memory", (ChangeCall(config.site, put=dict.fromkeys(flags, "True")),))
+    text = f"{config[0]}({', '.join(f'{flag}=True' for flag in flags)})"
+    return ChangeCall(told.site, put={"state_dict_config": text}), *config[1]
 
 
 RULE = Rule(

@@ -34,6 +34,7 @@ from collections.abc import Iterator
 
 from fsdp_lint.fix.arguments import argument, keywords, text_of
 from fsdp_lint.fix.edits import ChangeCall, Fix
+from fsdp_lint.fix.moves import means_the_same
 from fsdp_lint.rule import Applicability, Finding, Rule, Severity
 from fsdp_lint.trace.events import Forward, Shard
 from fsdp_lint.trace.granularity import is_leaf, own_parts
@@ -98,6 +99,8 @@ def _fix(root: Shard, inner: list[Shard]) -> Fix | None:
     giver, taker = (other, root) if "mp_policy" in keywords(other.site) else (root, other)
     text = argument(giver.site, "mp_policy")
     if text is None or "mp_policy" in keywords(taker.site) or "\n" in text_of(text):
+        return None
+    if not means_the_same(text, taker.site):
         return None
     return Fix("Pass the same mp_policy", (ChangeCall(taker.site, put={"mp_policy": text_of(text)}),))
 

@@ -42,7 +42,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fsdp_lint.fix.edits import Fix, MoveAfter
-from fsdp_lint.fix.locate import can_move_after, movable_around
+from fsdp_lint.fix.locate import can_move_after, movable_around, siblings
 from fsdp_lint.rule import Applicability, Finding, Rule, Severity
 from fsdp_lint.trace.events import (
     BuildOptimizer,
@@ -85,7 +85,7 @@ def check(trace: Trace) -> Iterator[Finding]:
                     *([] if early or taken is None else [(taken, "these parameters are taken here")]),
                     (late[-1], f"`{called(late[-1].module)}` is sharded here: it has other parameters from now on"),
                 ],
-                fix=_fix(trace, taken or build, late[-1]),
+                fix=_fix(trace, _takings(trace, build), late[-1]),
             )
             break
 
@@ -110,11 +110,28 @@ def _same_models(one: BuildOptimizer, other: BuildOptimizer) -> bool:
     return any(touches(a, b) for params in one.optimizer.holds for a in params.of for b in models)
 
 
-def _fix(trace: Trace, taken: Event, late: Shard) -> Fix | None:
-    """What takes the parameters goes behind the sharding, with what hangs on it, in the body from which both are seen.
+def _takings(trace: Trace, build: BuildOptimizer) -> list[Event]:
+    """All that takes parameters for the optimizer before they are sharded: a list for each group, say."""
+    early = [p for p in build.optimizer.holds if any(not keeps_parameters(s) for s in trace.shards_after(p))]
+    return list(dict.fromkeys(params.taken or build for params in early))
 
-    Where a function of the project takes them, its call is moved, if it does nothing else that order matters to.
-    """
+
+def _fix(trace: Trace, takings: list[Event], late: Shard) -> Fix | None:
+    """What takes the parameters goes behind the sharding, with what hangs on it, in the body that shows both."""
+    moves = [move for taken in takings if (move := _move(trace, taken, late)) is not None]
+    anchors = {move.anchor for move in moves}
+    if len(moves) < len(takings) or len(anchors) != 1:
+        return None
+    # Each may go while the others stay; together they keep their order.
+    together = {site for move in moves for site in move.statements}
+    moved = tuple(site for site in siblings(moves[0].statements[0]) if site in together)
+    if len(moved) < len(together):
+        return None
+    return Fix("Build the optimizer after the model is sharded", (MoveAfter(moved, anchors.pop()),))
+
+
+def _move(trace: Trace, taken: Event, late: Shard) -> MoveAfter | None:
+    """Where a function of the project takes them, its call is moved, if it does nothing else that order matters to."""
     depth = common_depth(taken, late)
     first, anchor = site_at_depth(taken, depth), site_at_depth(late, depth)
     if depth < len(taken.stack) and any(
@@ -122,9 +139,7 @@ def _fix(trace: Trace, taken: Event, late: Shard) -> Fix | None:
     ):
         return None
     moved = can_move_after(movable_around(first, anchor), anchor)
-    if moved is None:
-        return None
-    return Fix("Build the optimizer after the model is sharded", (MoveAfter(moved, anchor),))
+    return MoveAfter(moved, anchor) if moved is not None else None
 
 
 RULE = Rule(

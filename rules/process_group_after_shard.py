@@ -33,6 +33,7 @@ from collections.abc import Iterator
 from fsdp_lint.fix.arguments import text_of
 from fsdp_lint.fix.blocks import between, common_block, is_statement, statement_of
 from fsdp_lint.fix.edits import Fix, InsertBefore, RemoveStatement
+from fsdp_lint.fix.moves import speaks_of
 from fsdp_lint.fix.names import names_bound, names_used
 from fsdp_lint.rule import Applicability, Finding, Rule, Severity
 from fsdp_lint.trace.events import InitProcessGroup, SetDevice, Shard
@@ -70,9 +71,10 @@ def _fix(trace: Trace, start: InitProcessGroup, shard: Shard) -> Fix | None:
     if anchor is None or pair is None or pair[0] != home or not is_statement(start.site):
         return None
     skipped = [pair[1], *between(pair[1], home)]
-    if any(names_bound(site.node) & names_used(home.node) for site in skipped):
+    # `init_process_group` reads the environment: what sets it stays in front.
+    if any(names_bound(site.node) & names_used(home.node) or speaks_of(site, "environ") for site in skipped):
         return None
-    edits = (InsertBefore(pair[1], text_of(start.site)), RemoveStatement(start.site))
+    edits = (InsertBefore(pair[1], text_of(start.site), of=(home,)), RemoveStatement(start.site))
     return Fix("Make the process group before the model is sharded", edits)
 
 

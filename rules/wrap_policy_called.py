@@ -58,10 +58,11 @@ def _fix(call: CallPolicy) -> Fix | None:
     rest = text_of(call.site).removeprefix(name).lstrip().removeprefix("(")
     settings = rest.lstrip()
     space = rest[: len(rest) - len(settings)]
+    newline = "\n" in space
     comma = "" if settings == ")" else f",{space or ' '}"
     return Fix(
         "Hand the policy over with its settings",
-        (Replace(call.site, f"{partial[0]}({space}{name}{comma}{settings}"), *partial[1]),
+        (Replace(call.site, f"{partial[0]}({space if newline else ''}{name}{comma}{settings}"), *partial[1]),
     )
 
 

@@ -387,6 +387,9 @@ def test_replace() -> None:
     assert edited(text, lambda s: (Replace(site(s, "(f(a, b = ( 1 ) ,c=d))"), "g(\n)"),)) == "x = (g(\r\n))  # é\r\n"
     text = "é = '💥'; x = f(1)\n"
     assert edited(text, lambda s: (Replace(site(s, "1"), "2"),)) == "é = '💥'; x = f(2)\n"
+    call = "f(  # why\n    1)"
+    assert edited(f"x = {call}\n", lambda s: (Replace(site(s, call), "g()"),)) is None
+    assert edited(f"x = {call}\n", lambda s: (Replace(site(s, call), "g()  # why"),)) == "x = g()  # why\n"
 
 
 def test_insert() -> None:
@@ -400,6 +403,19 @@ def test_insert() -> None:
     assert edited("a(); b()\n", lambda s: (InsertBefore(site(s, "b()"), "c()"),)) is None
     assert edited("if x: a()\n", lambda s: (InsertAfter(site(s, "a()"), "c()"),)) is None
     assert edited("if x: a()\n", lambda s: (InsertAfter(site(s, "x"), "c()"),)) == "if x: a()\nc()\n"
+
+
+def test_insert_in_place_of_another_statement_takes_its_comments() -> None:
+    text = "a()\n# why\nb(  # how\n    1,\n)  # when\n"
+    want = "# why\n# how\nc(1)  # when\na()\n"
+    assert edited(text, lambda s: _instead(s, "c(1)")) == want
+    want = "# why\nb(  # how\n    1,\n)  # when\na()\n"
+    assert edited(text, lambda s: _instead(s, "b(  # how\n    1,\n)")) == want
+
+
+def _instead(source: Source, text: str) -> tuple[InsertBefore, RemoveStatement]:
+    old = Site(source, source.tree.body[1])
+    return InsertBefore(site(source, "a()"), text, of=(old,)), RemoveStatement(old)
 
 
 def test_remove() -> None:

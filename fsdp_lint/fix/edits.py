@@ -15,7 +15,10 @@ from fsdp_lint.source.file import Site, Source
 
 @dataclass(frozen=True)
 class Replace:
-    """The node's own span, without the white space, brackets and comma around it, becomes `text`."""
+    """The node's own span, without the white space, brackets and comma around it, becomes `text`.
+
+    It cannot be made, and the finding has no fix, where a comment in the span is not in `text`.
+    """
 
     site: Site
     text: str
@@ -74,10 +77,14 @@ class InsertAfter:
 
 @dataclass(frozen=True)
 class InsertBefore:
-    """`text`, one or more statements, goes above the anchor's statement and its comments, indented like it."""
+    """`text`, one or more statements, goes above the anchor's statement and its comments, indented like it.
+
+    The comments of the statements in `of`, in whose place it stands from now on, come with it.
+    """
 
     anchor: Site
     text: str
+    of: tuple[Site, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from fsdp_lint.fix.arguments import argument, function_of, is_path, keywords, receiver_of, text_of
 from fsdp_lint.fix.calls import assigned_call, knows
@@ -26,12 +26,14 @@ def saved_whole(trace: Trace, save: Save, states: Iterable[StateDict]) -> tuple[
     the others cannot be, or where it is not seen who saves.
     """
     wanted: list[tuple[Collected, tuple[Edit, ...]]] = []
+    beside: list[TakeState] = []
     for state in states:
         found = _collected(trace, save, state)
         if found is None:
             return None
         wanted.append(found)
-    wanted += [found for state in optimizer_states(trace, save) if (found := _collected(trace, save, state))]
+        beside += [take for take in (taken(trace, state),) if take is not None]
+    wanted += [found for state in optimizer_states(trace, save) if (found := _collected(trace, save, state, beside))]
     unique = {id(each.call.node): (each, imports) for each, imports in wanted}
     alone: tuple[Edit, ...] | None = ()
     home = opened_around(save.site)
@@ -46,8 +48,13 @@ def saved_whole(trace: Trace, save: Save, states: Iterable[StateDict]) -> tuple[
     return *edits, *alone, *(edit for _, imports in unique.values() for edit in imports)
 
 
-def _collected(trace: Trace, save: Save, state: StateDict) -> tuple[Collected, tuple[Edit, ...]] | None:
-    """The call that takes the state dict, and what is to stand there, with its imports."""
+def _collected(
+    trace: Trace, save: Save, state: StateDict, beside: Sequence[TakeState] = ()
+) -> tuple[Collected, tuple[Edit, ...]] | None:
+    """The call that takes the state dict, and what is to stand there, with its imports.
+
+    `beside` are the calls that take the states of models for the same file.
+    """
     take = taken(trace, state)
     if take is None or not (by_every_rank(save) or by_rank_zero(save)):
         return None
@@ -61,7 +68,7 @@ def _collected(trace: Trace, save: Save, state: StateDict) -> tuple[Collected, t
         take.stack != save.stack or above_rank_test(save.site) is None or called_by_one_rank(take)
     ):
         return None
-    return _of_optimizer(take, state) if isinstance(state.of, Optimizer) else _of_model(take)
+    return _of_optimizer(take, state, beside) if isinstance(state.of, Optimizer) else _of_model(take)
 
 
 def _of_model(take: TakeState) -> tuple[Collected, tuple[Edit, ...]] | None:
@@ -89,25 +96,32 @@ def _of_model(take: TakeState) -> tuple[Collected, tuple[Edit, ...]] | None:
     return Collected(site, text, "model_state"), (*gather[1], *options[1])
 
 
-def _of_optimizer(take: TakeState, state: StateDict) -> tuple[Collected, tuple[Edit, ...]] | None:
+def _of_optimizer(
+    take: TakeState, state: StateDict, beside: Sequence[TakeState]
+) -> tuple[Collected, tuple[Edit, ...]] | None:
     site, function, optimizer = take.site, function_of(take.site), receiver_of(take.site)
     options, gather = spelled(site, STATE, "StateDictOptions"), spelled(site, STATE, "get_optimizer_state_dict")
     if function is None or optimizer is None or options is None or gather is None or _has_arguments(site):
         return None
-    model = _model_of(site, state)
+    model = _model_of(take, state, beside)
     if text_of(function).rpartition(".")[2] != "state_dict" or model is None or not is_path(optimizer):
         return None
     text = f"{gather[0]}({model}, {text_of(optimizer)}, options={options[0]}({FULL}))"
     return Collected(site, text, "optimizer_state"), (*gather[1], *options[1])
 
 
-def _model_of(site: Site, state: StateDict) -> str | None:
+def _model_of(take: TakeState, state: StateDict, beside: Sequence[TakeState]) -> str | None:
     """What the optimizer's one model is called where its state is taken."""
     assert isinstance(state.of, Optimizer)
     models = {id(module): module for params in state.of.holds for module in params.of}
     if len(models) != 1:
         return None
-    name = called(next(iter(models.values())))
+    site, model = take.site, next(iter(models.values()))
+    for other in beside:
+        named = receiver_of(other.site) if other.stack == take.stack and other.state.of is model else None
+        if named is not None and is_path(named):
+            return text_of(named)
+    name = called(model)
     names = (name, f"self.{name.rpartition('.')[2]}")
     return next((each for each in names if knows(site, each)), None)
 

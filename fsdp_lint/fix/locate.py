@@ -82,10 +82,11 @@ def _text_edits(edit: Edit) -> Iterator[TextEdit]:
             lines = _lines(anchor.source)
             home = _on_own_line(anchor, last=True)
             yield lines.insert(_row_behind(home, lines), lines.written(text, _indent(home, lines)))
-        case InsertBefore(anchor, text):
+        case InsertBefore(anchor, text, of):
             lines = _lines(anchor.source)
             home = _on_own_line(anchor, last=False)
-            yield lines.insert(_rows(home, lines)[0], lines.written(text, _indent(home, lines)))
+            rows = _with_comments(of, text.strip("\n").split("\n"))
+            yield lines.insert(_rows(home, lines)[0], lines.written("\n".join(rows), _indent(home, lines)))
         case RemoveStatement(site):
             yield from _remove(site)
         case Rewrite(site, text):
@@ -105,8 +106,16 @@ def _lines(source: Source) -> Lines:
 
 def _replace(site: Site, text: str) -> TextEdit:
     span = site.source.span(site.node)
+    if any(comment not in text for comment in _comments_in(site)):
+        raise Refused
     place = Place(str(site.source.path), span.row, span.column, span.end_row, span.end_column)
     return TextEdit(place, text.replace("\n", site.source.tree.default_newline))
+
+
+def _comments_in(site: Site) -> Iterator[str]:
+    import libcst as cst
+
+    yield from (node.value for node in _inside(site.node) if isinstance(node, cst.Comment))
 
 
 def _wrap(site: Site, before: str, after: str) -> Iterator[TextEdit]:
@@ -194,6 +203,24 @@ def _rewrite(site: Site, text: str) -> TextEdit:
         else:
             above.append(comment)
     return lines.swap(first, last, lines.written("\n".join([*above, *rows]), _indent(home, lines)))
+
+
+def _with_comments(statements: Sequence[Site], rows: list[str]) -> list[str]:
+    """New rows with the comments of the statements that they stand for: those of a row's end behind the last one."""
+    above: list[str] = []
+    rows, written = [*rows], "\n".join(rows)
+    for home in map(statement_of, statements):
+        lines = _lines(home.source)
+        (first, last), head = _rows(home, lines), _head(home)
+        above += [lines.content(row).strip() for row in range(first, head)]
+        for code, comment in _comments(home, lines, head, last):
+            if comment in written:
+                continue
+            if code and comment == lines.content(home.source.span(home.node).end_row).rstrip()[-len(comment) :]:
+                rows[-1] += f"  {comment}"
+            else:
+                above.append(comment)
+    return [*above, *rows]
 
 
 def _begin(row: str) -> str:

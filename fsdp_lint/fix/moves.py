@@ -106,6 +106,26 @@ def can_move_call_after(call: Site, anchor: Site) -> bool:
     return True
 
 
+def means_the_same(expression: Site, place: Site) -> bool:
+    """Whether an expression can be written at another place of its function: nothing on the way binds its names."""
+    pair = common_block(expression, place)
+    if pair is None:
+        return False
+    first, last = sorted(pair, key=lambda site: site.source.span(site.node).row)
+    read = names_of(expression.node).read
+    bound = names_of(*(site.node for site in (first, *between(first, last), last))).bound
+    # What only a comprehension or a lambda knows is not among what its statement reads.
+    return not any(start in bound for start in read) and read <= names_of(pair[0].node).read
+
+
+def speaks_of(statement: Site, name: str) -> bool:
+    """Whether a statement, or a function of this file that it calls, mentions a name or an attribute of that name."""
+    names, functions = names_of(statement.node), _functions_of(statement.source)
+    called = {call.rpartition(".")[2] for call in names.calls} & {*functions}
+    reads = set[str]().union(*(_work_of(function, functions)[0] for function in called))
+    return name in names.read | names.attributes | reads or f".{name}" in reads
+
+
 def _loses(names: Names, goal: Names) -> bool:
     """Whether the moved code reads an attribute that a wrapper, which the anchor may put there, does not have."""
     for path in names.read:

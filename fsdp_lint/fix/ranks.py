@@ -58,7 +58,7 @@ def by_all_ranks(calls: Sequence[Collected], place: AllRanks) -> tuple[Edit, ...
     """
     inside = {id(node) for statement in place.inside for node in _all(statement.node)}
     edits: list[Edit] = []
-    rows: list[str] = []
+    above: list[tuple[list[str], tuple[Site, ...]]] = []
     taken: set[str] = set()
     for each in calls:
         if id(each.call.node) not in inside:
@@ -67,20 +67,21 @@ def by_all_ranks(calls: Sequence[Collected], place: AllRanks) -> tuple[Edit, ...
         if place.above.source is not each.call.source or _bound_inside(each, place):
             return None
         variable = _assigned(each.call)
+        removed: tuple[Site, ...] = ()
         if variable is not None and not _only_statement_of(place.above, each.call):
             edits.append(RemoveStatement(each.call))
+            removed = (each.call,)
         else:
             variable = free_name(each.call, [each.name, f"full_{each.name}"], taken)
             if variable is None:
                 return None
             edits.append(Replace(each.call, variable))
         taken.add(variable)
-        rows += _broken(f"{variable} = {each.text}")
-    if not rows:
-        return tuple(edits)
-    if place.condition:
-        rows = [f"if {place.condition}:", *(f"    {row}" for row in rows)]
-    return InsertBefore(place.above, "\n".join(rows)), *edits
+        above.append((_broken(f"{variable} = {each.text}"), removed))
+    if above and place.condition:
+        rows = [f"    {row}" for rows, _ in above for row in rows]
+        above = [([f"if {place.condition}:", *rows], tuple(site for _, sites in above for site in sites))]
+    return *(InsertBefore(place.above, "\n".join(rows), of) for rows, of in above), *edits
 
 
 def _broken(row: str) -> list[str]:

@@ -153,6 +153,10 @@ def wrap(run: Machine, call: Call) -> Value:
     return wrapper
 
 
+# What a module does not have, and its DDP wrapper does.
+OF_DDP_ALONE = frozenset({"module", "no_sync", "register_comm_hook"})
+
+
 def ddp(run: Machine, call: Call) -> Value:
     """DistributedDataParallel."""
     module = call.first("module")
