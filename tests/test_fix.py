@@ -650,6 +650,11 @@ PLAIN_IMPORTS = {
         "from __future__ import annotations\n\nimport os\nfrom math import pi\n\nimport torch\n",
     ),
     "nothing there": ("x = 1\n", "import os\n\nx = 1\n"),
+    "only others": (
+        '"""Doc."""\n\nimport torch\nfrom torch import nn\n\nfrom here import x\n',
+        '"""Doc."""\n\nimport os\n\nimport torch\nfrom torch import nn\n\nfrom here import x\n',
+    ),
+    "below others": ("import torch\n\nimport sys\n", "import torch\n\nimport os\nimport sys\n"),
 }
 
 

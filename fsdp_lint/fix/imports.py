@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -46,9 +47,19 @@ def _new_import(
     if not like and not others:
         return _first_import(source, runs, text, lines)
     plain = text.startswith("import ")
+    if not like and root in sys.stdlib_module_names:
+        ours = [run for run in others if any(_is_standard(name) for node in run for name in _modules(node))]
+        if not ours:
+            # The standard library has a paragraph of its own, above all others.
+            return lines.insert(source.span(others[0][0]).row, [*lines.written(text, ""), lines.newline])
+        like = ours
     run = like[0] if like else others[0] if plain else others[-1]
     row = _row_of_plain(source, run, module) if plain else _row_in(source, run, module)
     return lines.insert(row, lines.written(text, ""))
+
+
+def _is_standard(module: str) -> bool:
+    return module.partition(".")[0] in sys.stdlib_module_names and module != "__future__"
 
 
 def _small(node: cst.CSTNode) -> cst.CSTNode:
