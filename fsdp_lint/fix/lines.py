@@ -72,7 +72,8 @@ class Lines:
     def written(self, text: str, indent: str) -> list[str]:
         """`text` as rows with this file's line ends, each indented; four blanks at its head become the file's step."""
         rows = []
-        for line in text.strip("\n").split("\n"):
+        # A text that quotes the file has the file's line ends already.
+        for line in text.replace("\r\n", "\n").strip("\n").split("\n"):
             depth = (len(line) - len(line.lstrip(" "))) // 4
             content = indent + self.step * depth + line[4 * depth :]
             rows.append((content if line.strip() else "") + self.newline)
