@@ -336,7 +336,26 @@ def _rendered(report: Report, output_format: str, shown: _Shown, statistics: boo
     from fsdp_lint.report import text
     from fsdp_lint.report.lines import Lines
 
-    return text.render(report, Lines(shown.given), shown.quiet, shown.unsafe, _changes(report, shown))
+    return text.render(
+        report, Lines(_programs(report, shown.given)), shown.quiet, shown.unsafe, _changes(report, shown)
+    )
+
+
+def _programs(report: Report, given: Mapping[str, str]) -> dict[str, str]:
+    """The texts that are not on disk as they were analysed: those `given`, and the programs in notebooks."""
+    from fsdp_lint.source.discover import NOTEBOOK
+
+    places = [place for each in report.findings for place in (each.place, *(one.place for one in each.related))]
+    programs = dict(given)
+    for name in {place.path for place in places if place.path.endswith(NOTEBOOK)}:
+        from fsdp_lint.source.file import Unreadable, decode
+        from fsdp_lint.source.notebook import program
+
+        try:
+            programs[name] = program(Path(name), given[name] if name in given else decode(Path(name).read_bytes()))
+        except (OSError, Unreadable):
+            programs[name] = ""
+    return programs
 
 
 def _changes(report: Report, shown: _Shown) -> dict[LocatedFix, str]:

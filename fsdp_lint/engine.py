@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from fsdp_lint.findings import Applicability, Coverage, LocatedFinding, Report
 from fsdp_lint.settings import Settings, torch_range
-from fsdp_lint.source.discover import around, discover
-from fsdp_lint.source.words import any_of
+from fsdp_lint.source.discover import NOTEBOOK, around, discover
+from fsdp_lint.source.words import any_of, spelled_out
 
 # Rules, tables and parsers are imported where a file that speaks of FSDP is found: most files do not.
 if TYPE_CHECKING:
@@ -147,7 +147,12 @@ def _analyse(scope: _Scope, settings: Settings, memory: _Memory | None = None) -
         if memory is not None and outcomes is not None and not judge.crashed:
             memory.save(outcomes, files, scope.universe)
     errors += [f"{path}: {why}" for path, why in sorted(files.errors.items()) if path in scope.reported]
-    return Report(tuple(findings), (*errors, *judge.crashed.values()), coverage)
+    report = Report(tuple(findings), (*errors, *judge.crashed.values()), coverage)
+    if not any(path.suffix == NOTEBOOK for path in scope.universe):
+        return report
+    from fsdp_lint.locate import in_cells
+
+    return in_cells(report, files.text)
 
 
 @contextlib.contextmanager
@@ -179,7 +184,7 @@ def _seeds(scope: _Scope, sharding: Sequence[str] = ()) -> tuple[list[Path], lis
             if path in scope.reported:
                 errors.append(f"{path}: cannot be read: {error.strerror or error}")
             continue
-        if pattern.search(data) is not None:
+        if pattern.search(spelled_out(path, data)) is not None:
             seeds.append(path)
     return seeds, errors
 

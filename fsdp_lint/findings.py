@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 class Severity(enum.Enum):
@@ -22,16 +22,36 @@ class Applicability(enum.Enum):
     DISPLAY = "display"
 
 
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A cell of a notebook: its number among all cells, from 1, and how many rows of the program stand above it."""
+
+    number: int
+    above: int
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Place:
     """A span of a file. `path` is absolute; rows and columns count from 1, columns in characters; the end is
-    exclusive."""
+    exclusive. In a notebook the rows are those of the program that its cells make, and `cell` leads to the user's."""
 
     path: str
     row: int
     column: int
     end_row: int
     end_column: int
+    cell: Cell | None = field(default=None, compare=False)
+
+    @property
+    def rows(self) -> tuple[int, int]:
+        """First and last row as the user counts them: in a notebook from the beginning of the cell."""
+        above = self.cell.above if self.cell is not None else 0
+        return self.row - above, self.end_row - above
+
+    @property
+    def spot(self) -> str:
+        """row:column, in a notebook `cell 3:row:column`."""
+        return f"{f'cell {self.cell.number}:' if self.cell is not None else ''}{self.rows[0]}:{self.column}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -187,6 +187,7 @@ def test_json_has_the_keys_of_ruffs(path: str) -> None:
         "message": "`optimizer` gets parameters that `model` will not keep",
         "severity": "error",
         "filename": path,
+        "cell": None,
         "location": {"row": 2, "column": 13},
         "end_location": {"row": 2, "column": 38},
         "fix": {
@@ -196,12 +197,14 @@ def test_json_has_the_keys_of_ruffs(path: str) -> None:
                 {
                     "content": "",
                     "filename": path,
+                    "cell": None,
                     "location": {"row": 2, "column": 1},
                     "end_location": {"row": 3, "column": 1},
                 },
                 {
                     "content": "optimizer = ...\n",
                     "filename": path,
+                    "cell": None,
                     "location": {"row": 4, "column": 1},
                     "end_location": {"row": 4, "column": 1},
                 },
@@ -211,6 +214,7 @@ def test_json_has_the_keys_of_ruffs(path: str) -> None:
         "related": [
             {
                 "filename": path,
+                "cell": None,
                 "location": {"row": 3, "column": 1},
                 "end_location": {"row": 3, "column": 19},
                 "message": "`model` is sharded here",

@@ -12,6 +12,7 @@ from pathlib import Path
 from fsdp_lint.findings import Applicability, LocatedFinding, LocatedFix, Place, Report, Severity, TextEdit
 from fsdp_lint.fix.lines import Lines
 from fsdp_lint.source.file import Source, Unreadable
+from fsdp_lint.source.notebook import program, with_program
 
 
 @dataclass(frozen=True)
@@ -131,7 +132,7 @@ def _owners(report: Report, texts: Mapping[Path, str], failed: set[object]) -> d
 
 def _named(finding: LocatedFinding) -> str:
     place = finding.place
-    return f"{place.path}:{place.row}:{place.column}: {finding.name}"
+    return f"{place.path}:{place.spot}: {finding.name}"
 
 
 def _kind(finding: LocatedFinding) -> tuple[str, str, str]:
@@ -141,7 +142,8 @@ def _kind(finding: LocatedFinding) -> tuple[str, str, str]:
 
 def _lasting(finding: LocatedFinding, texts: Mapping[Path, str]) -> object:
     """A mark of one finding that stays when other fixes move its line."""
-    rows = Lines(Path(), texts.get(Path(finding.place.path), "")).rows
+    path = Path(finding.place.path)
+    rows = Lines(path, program(path, texts[path]) if path in texts else "").rows
     line = rows[finding.place.row - 1] if finding.place.row <= len(rows) else ""
     return *_kind(finding), finding.place.column, line
 
@@ -202,11 +204,16 @@ def _edited(texts: Mapping[Path, str], fixes: Sequence[LocatedFix]) -> dict[Path
         if path not in texts:
             return f"it edits {path}, which is not being fixed"
         try:
-            fresh[path] = edit_text(texts[path], theirs)
-            Source(path, fresh[path]).tree  # noqa: B018
+            fresh[path] = _with_edits(path, texts[path], theirs)
+            Source(path, program(path, fresh[path])).tree  # noqa: B018
         except (ValueError, Unreadable) as error:
             return f"{path} {error}"
     return fresh
+
+
+def _with_edits(path: Path, text: str, edits: Sequence[TextEdit]) -> str:
+    """A file's text with all edits made in its program. Raises ValueError, Unreadable."""
+    return with_program(path, text, edit_text(program(path, text), edits))
 
 
 def preview(fix: LocatedFix, texts: Mapping[Path, str]) -> dict[Path, tuple[str, str]]:
@@ -214,4 +221,4 @@ def preview(fix: LocatedFix, texts: Mapping[Path, str]) -> dict[Path, tuple[str,
     edits: dict[Path, list[TextEdit]] = defaultdict(list)
     for edit in fix.edits:
         edits[Path(edit.place.path)].append(edit)
-    return {path: (texts[path], edit_text(texts[path], theirs)) for path, theirs in edits.items()}
+    return {path: (texts[path], _with_edits(path, texts[path], theirs)) for path, theirs in edits.items()}

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fsdp_lint.project.index import FileIndex, Import, index_file
+from fsdp_lint.source.discover import NOTEBOOK, SUFFIXES
 from fsdp_lint.source.file import Source, Unreadable, decode
+from fsdp_lint.source.notebook import program
 
 # A file with more star imports than this is a catalogue; what it gathers is looked for nowhere.
 STARS = 20
@@ -100,11 +102,16 @@ class Project:
         data = self.read(path)
         if data is None:
             raise Unreadable(self.errors[path])
+        notebook = program(path, decode(data)) if path.suffix == NOTEBOOK else None
+        if notebook is not None:
+            data = notebook.encode("utf-8", "surrogatepass")
         if path not in self._refused:
             self._refused[path] = self._refuse(data)
         reason = self._refused[path]
         if reason:
             raise Unreadable(reason)
+        if notebook is not None:
+            return notebook
         return self._texts[path] if path in self._texts else decode(data)
 
     def index(self, path: Path) -> FileIndex | None:
@@ -213,7 +220,7 @@ class Project:
 
     def lookup(self, path: Path, name: str, hops: int = 12) -> Definition | None:
         """What the global `name` of the file at `path` stands for; None when the file does not bind it."""
-        index = self.index(path) if path.suffix == ".py" else None
+        index = self.index(path) if path.suffix in SUFFIXES else None
         if index is None or hops == 0:
             return self._submodule(path, name)
         if name in index.functions:
@@ -246,7 +253,7 @@ class Project:
     def submodule(self, path: Path, name: str) -> Path | None:
         """The file or folder of this name in the package or folder at `path`."""
         folder = path.parent if path.name == "__init__.py" else path
-        if path.suffix == ".py" and path.name != "__init__.py":
+        if path.suffix in SUFFIXES and path.name != "__init__.py":
             return None
         inner = self._below(folder, [name])
         self.notes.submodules[(path, name)] = inner

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from fsdp_lint.project.index import FileIndex, FunctionInfo, Import
 from fsdp_lint.project.resolve import Definition, Project
+from fsdp_lint.source.words import spelled_out
 
 CALLERS = 400
 ROUNDS = 4
@@ -244,7 +245,7 @@ def _importers_of(project: Project, wanted: dict[str, set[Path]], rest: list[Pat
         if len(found) >= most:
             break
         try:
-            words = set(IDENTIFIER.findall(path.read_bytes()))
+            words = set(IDENTIFIER.findall(spelled_out(path, path.read_bytes())))
         except OSError:
             continue
         if words.isdisjoint(names) or words.isdisjoint(stems):

@@ -16,15 +16,19 @@ def render(report: Report, quiet: bool = False) -> str:
 
 def _finding(finding: LocatedFinding) -> str:
     place = finding.place
-    where = {"file": short(place.path), "line": place.row, "col": place.column, "endLine": place.end_row}
+    where: dict[str, object] = {"file": short(place.path)}
+    if place.cell is None:
+        where |= {"line": place.row, "col": place.column, "endLine": place.end_row}
     # GitHub takes an end column only within one line, and counts it as part of the span.
-    if place.end_row == place.row:
+    if place.cell is None and place.end_row == place.row:
         where["endColumn"] = max(place.column, place.end_column - 1)
     where["title"] = f"{finding.code} ({finding.name})"
     properties = ",".join(f"{key}={_property(str(value))}" for key, value in where.items())
     witnesses = [f"because {spot(each.place)}: {each.message}" for each in finding.related]
     advice = [f"help: {finding.help}"] if finding.help else []
-    message = "\n".join([finding.message, *witnesses, *advice])
+    # GitHub shows a notebook's lines of JSON, which no row in a cell names.
+    found = finding.message if place.cell is None else f"{place.spot}: {finding.message}"
+    message = "\n".join([found, *witnesses, *advice])
     return f"::{_COMMANDS[finding.severity]} {properties}::{_data(message)}"
 
 

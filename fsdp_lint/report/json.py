@@ -31,8 +31,9 @@ def _finding(finding: LocatedFinding) -> _Json:
 def _place(place: Place) -> _Json:
     return {
         "filename": place.path,
-        "location": {"row": place.row, "column": place.column},
-        "end_location": {"row": place.end_row, "column": place.end_column},
+        "cell": place.cell.number if place.cell is not None else None,
+        "location": {"row": place.rows[0], "column": place.column},
+        "end_location": {"row": place.rows[1], "column": place.end_column},
     }
 
 

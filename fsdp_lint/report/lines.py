@@ -48,8 +48,8 @@ def short(path: str) -> str:
 
 
 def spot(place: Place) -> str:
-    """path:row:column."""
-    return f"{short(place.path)}:{place.row}:{place.column}"
+    """path:row:column, in a notebook path:cell 3:row:column."""
+    return f"{short(place.path)}:{place.spot}"
 
 
 def counted(count: int, word: str) -> str:
@@ -105,7 +105,7 @@ def _sites(coverage: Coverage) -> str:
     if not coverage.sites:
         return "No sharding sites seen."
     said = f"Sharding sites: {coverage.sites} seen, {coverage.followed} followed"
-    places = [f"{short(each.place.path)}:{each.place.row} ({each.why})" for each in coverage.unfollowed]
+    places = [f"{spot(each.place).rpartition(':')[0]} ({each.why})" for each in coverage.unfollowed]
     if len(places) > _SHOWN_UNFOLLOWED:
         places[_SHOWN_UNFOLLOWED:] = [f"and {len(places) - _SHOWN_UNFOLLOWED} more"]
     return f"{said}; not followed: {', '.join(places)}." if places else f"{said}."

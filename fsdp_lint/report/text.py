@@ -76,7 +76,7 @@ def _excerpt(place: Place, lines: Lines, colour: str) -> Iterator[str]:
     before = _printable(line[cut:start])
     marked = _printable(line[start:end])
     after = _printable(line[end : cut + _WIDTH])
-    gutter = f"{place.row:>6} | "
+    gutter = f"{place.rows[0]:>6} | "
     yield f"{gutter}{before}{marked[:_WIDTH]}{after}"
     carets = "^" * max(1, _cells(marked[:_WIDTH]))
     yield f"{' ' * (len(gutter) - 2)}| {_blank(before)}{style(carets, fg=colour, bold=True)}"

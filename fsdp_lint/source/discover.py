@@ -29,6 +29,8 @@ SKIPPED = (
     ),
     *("site-packages", ".direnv", ".pyenv", ".idea", ".vscode"),
 )
+NOTEBOOK = ".ipynb"
+SUFFIXES = (".py", NOTEBOOK)
 _PROJECT_FILES = ("pyproject.toml", "fsdp-lint.toml")
 
 
@@ -54,7 +56,7 @@ def project_root(path: Path) -> Path:
 
 
 def discover(paths: Iterable[Path], root: Path, exclude: Sequence[str] = ()) -> Discovery:
-    """The Python files in `paths`. A file that is named itself is taken always."""
+    """The Python files and notebooks in `paths`. A file that is named itself is taken always."""
     walk = _Walk(Path(os.path.abspath(root)), _patterns(exclude))
     for path in paths:
         absolute = Path(os.path.abspath(path))
@@ -87,7 +89,8 @@ def around(paths: Iterable[Path], root: Path, exclude: Sequence[str] = ()) -> Di
     if any((root / name).exists() for name in (*_PROJECT_FILES, ".git")):
         return discover([root], root, exclude)
     paths = [Path(os.path.abspath(path)) for path in paths]
-    beside = {each for path in paths if not path.is_dir() for each in path.parent.glob("*.py") if each.is_file()}
+    folders = {path.parent for path in paths if not path.is_dir()}
+    beside = {each for folder in folders for end in SUFFIXES for each in folder.glob(f"*{end}") if each.is_file()}
     return discover([*(path for path in paths if path.is_dir()), *beside], root, exclude)
 
 
@@ -150,9 +153,9 @@ class _Walk:
             path = folder / entry.name
             try:
                 is_folder = entry.is_dir()
-                is_file = not is_folder and entry.name.endswith(".py") and entry.is_file()
+                is_file = not is_folder and entry.name.endswith(SUFFIXES) and entry.is_file()
             except OSError as error:
-                if entry.name.endswith(".py") or error.errno == errno.ELOOP:
+                if entry.name.endswith(SUFFIXES) or error.errno == errno.ELOOP:
                     self.errors.append(f"{path}: {_why(error)}")
                 continue
             if not (is_folder or is_file) or _skips(path, is_folder, ignores):
