@@ -738,6 +738,13 @@ def checkpoint_reloads_equal(program: Program, run: Run, folder: Path) -> str | 
     return None
 
 
+def own_names(program: Program, run: Run, folder: Path) -> str | None:
+    """What is saved has the names of the model's own parameters, without that of a wrapper."""
+    names = [name for name, _ in _saved_tensors(run.files)]
+    wrapped = [name for name in names if "_orig_mod" in name]
+    return f"{len(wrapped)} of {len(names)} names have a wrapper's in them" if wrapped or not names else None
+
+
 def _kept(run: Run, ending: str) -> list[dict[str, tuple[Any, int | None]]]:
     """Each rank's part of every parameter, and the dimension along which it was cut."""
     parts = []
@@ -788,6 +795,7 @@ PROBES: dict[str, Callable[[Program, Run, Path], str | None]] = {
     "ends": ends,
     "no-stale-parameters": no_stale_parameters,
     "one-reader": one_reader,
+    "own-names": own_names,
     "one-writer-a-file": one_writer_a_file,
     "optimizer-resumes": optimizer_resumes,
     "parameters-change": parameters_change,

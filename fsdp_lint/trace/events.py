@@ -107,6 +107,17 @@ class Copy(Event):
 
 
 @dataclass(eq=False, kw_only=True)
+class Compile(Event):
+    """`torch.compile(module)`, which gives a wrapper around the module; not `module.compile()`, which makes none.
+
+    `target` is what the wrapper is assigned to, as it is written; None where it is returned or handed on at once.
+    """
+
+    module: Value
+    target: str | None
+
+
+@dataclass(eq=False, kw_only=True)
 class Replicate(Event):
     """DDP (`wrapper`) or `replicate()` around a module."""
 

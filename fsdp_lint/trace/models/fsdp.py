@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 
+from fsdp_lint.trace.compiling import assigned_to
 from fsdp_lint.trace.events import (
     CallPolicy,
     Collective,
+    Compile,
     Freeze,
     RegisterForward,
     Replicate,
@@ -33,7 +35,6 @@ WRAPPERS = (
 )
 REPLICATE = ("torch.distributed._composable.replicate.replicate", "torch.distributed._composable.replicate")
 PASS_THROUGH = (
-    "torch.compile",
     "torch.distributed.algorithms._checkpoint.checkpoint_wrapper.checkpoint_wrapper",
     "torch.distributed.algorithms._checkpoint.checkpoint_wrapper.ptd_checkpoint_wrapper",
     "torch.distributed.tensor.parallel.parallelize_module",
@@ -177,6 +178,16 @@ def same(run: Machine, call: Call) -> Value:
     return call.args[0] if call.args else Unknown()
 
 
+def compiled(run: Machine, call: Call) -> Value:
+    """`torch.compile(module)`: a wrapper that is taken for the module itself."""
+    module = call.get(0, "model")
+    if module is None:
+        return Unknown()
+    if not isinstance(module, Function | Bound | Partial | Const | External):
+        run.emit(Compile, call.site, module=module, target=assigned_to(call.site))
+    return module
+
+
 def register_forward(run: Machine, call: Call) -> Value:
     """`register_fsdp_forward_method(module, name)`."""
     run.emit(RegisterForward, call.site, module=call.first("module"), method=constant_name(call.get(1, "method_name")))
@@ -237,6 +248,7 @@ FUNCTIONS = {
     **dict.fromkeys(WRAPPERS, ddp),
     **dict.fromkeys(REPLICATE, replicate),
     **dict.fromkeys(PASS_THROUGH, same),
+    "torch.compile": compiled,
     "torch.distributed.fsdp.register_fsdp_forward_method": register_forward,
     "torch.distributed._composable.fsdp.register_fsdp_forward_method": register_forward,
     **fsdp1.FUNCTIONS,
