@@ -16,8 +16,8 @@ TOGETHER = re.compile(
 )
 LOADER = re.compile(r"(loader|dataloader)$|^dl$|_dl$", re.IGNORECASE)
 # What is alike on all ranks even where the values are not.
-SHAPES = frozenset({"shape", "size()", "ndim", "dim()", "dtype", "device", "requires_grad", "keys()"})
-COUNTS = frozenset({"len(...)", "numel()", "numel", "nelement()"})
+SHAPES = frozenset({"shape", "size()", "ndim", "dim", "dim()", "dtype", "device", "requires_grad", "keys()"})
+COUNTS = frozenset({"len(...)", "size", "numel()", "numel", "nelement()"})
 STRUCTURE = ("in", "isinstance", "hasattr", "callable", "is", "choice")
 
 
