@@ -37,8 +37,9 @@ Use FSDP2's own way.
 ## When to leave it
 
 Where the code serves both generations and tells them apart: an `else`, a test for `FSDPModule`, a model that is wrapped
-by FSDP1 elsewhere in the run. Those are not reported. `model.clip_grad_norm_()` belongs to fsdp1-clip-api. The rule
-cannot see what becomes of a test's outcome that is kept in a variable.
+by FSDP1 elsewhere in the run, a `try` that catches the AttributeError. Those are not reported.
+`model.clip_grad_norm_()` belongs to fsdp1-clip-api. The rule cannot see what becomes of a test's outcome that is kept
+in a variable.
 
 ## References
 
@@ -61,9 +62,9 @@ def check(trace: Trace) -> Iterator[Finding]:
     """One finding for each use of FSDP1's API on a model of FSDP2's."""
     for use in trace.every(UseFSDP1):
         shard = fsdp2_only(trace, use.value, use)
-        if shard is None:
-            continue
         effect = STATIC.get(use.api.removeprefix("FSDP."), "raises AttributeError")
+        if shard is None or ("AttributeError" in use.contexts and effect == "raises AttributeError"):
+            continue
         yield Finding(
             at=use,
             message=f"`{use.api}` {effect} for `{called(use.value)}`, which `fully_shard` has sharded",

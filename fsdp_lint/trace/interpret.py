@@ -525,7 +525,11 @@ class Interpreter(Expressions):
         fine = Literal(("except", id(node)), False, "handler", depth=len(self.stack))
 
         def body() -> None:
+            depth = len(self.contexts)
+            if any(h.type is not None and "AttributeError" in table.words(h.type) for h in node.handlers):
+                self.contexts.append("AttributeError")
             self.run_body(node.body)
+            del self.contexts[depth:]
             if node.orelse is not None and not frame.dead:
                 self.run_body(node.orelse.body)
 
