@@ -18,8 +18,9 @@ knows the whole shape (on the CPU torch repeats the shards in that way, too, wit
 
 ## When to leave it
 
-Where each rank has a seed of its own at this point and the numbers do not depend on the shape: the rule is silent
-there, as it is for constants (`zeros_`, `fill_`), which are right through a shard.
+Where each rank has a seed of its own at this point, or draws from a `generator`, and the numbers do not depend on the
+shape: the rule is silent there, as it is for constants (`zeros_`, `fill_`), which are right through a shard. It does
+not know how a generator was seeded.
 
 ## References
 
@@ -36,7 +37,7 @@ from fsdp_lint.fix.edits import Fix, Replace
 from fsdp_lint.rule import Applicability, Finding, Rule, Severity, Site
 from fsdp_lint.trace.events import Initialise, Seed
 from fsdp_lint.trace.trace import Trace, called
-from fsdp_lint.trace.values import Tensor, exclusive
+from fsdp_lint.trace.values import Const, Tensor, exclusive
 
 
 def check(trace: Trace) -> Iterator[Finding]:
@@ -59,6 +60,8 @@ def check(trace: Trace) -> Iterator[Finding]:
 
 def _seeded_by_rank(trace: Trace, event: Initialise) -> bool:
     """True when the ranks draw from other seeds here, or when that is not known."""
+    if event.generator is not None and not (isinstance(event.generator, Const) and event.generator.value is None):
+        return True
     seeds = [s for s in trace.every(Seed) if s.order < event.order and not exclusive(s.guards, event.guards)]
     return bool(seeds) and seeds[-1].differs != ""
 

@@ -24,9 +24,10 @@ class Event:
     """Something that happens at a site.
 
     `stack` are the calls around it, outermost first; `guards` what the branches around it take for granted; `loops` the
-    loops around it; `contexts` the names of the with-blocks around it; `methods` the values whose own methods are
-    being run; `entry` numbers the call from outside (a script has one; the methods of a class that nobody calls have
-    one each, and no order among them). `order` counts events.
+    loops around it; `contexts` the names of the with-blocks around it, "assert" in an assertion and "AttributeError"
+    where that is caught; `methods` the values whose own methods are being run; `entry` numbers the call from outside
+    (a script has one; the methods of a class that nobody calls have one each, and no order among them). `order` counts
+    events.
     """
 
     site: Site
@@ -445,7 +446,7 @@ class Initialise(Event):
     """Values are written into parameters or buffers of `of`: nn.init, reset_parameters, an operation in place.
 
     `tensor` is what was written to, where that is known; `shaped` when the values depend on its shape or on the place
-    in it (Xavier, Kaiming, orthogonal, the identity), `random` when they are drawn.
+    in it (Xavier, Kaiming, orthogonal, the identity), `random` when they are drawn, `generator` from where.
     """
 
     of: tuple[Value, ...]
@@ -453,6 +454,7 @@ class Initialise(Event):
     tensor: Value | None = None
     random: bool = False
     shaped: bool = False
+    generator: Value | None = None
 
 
 @dataclass(eq=False, kw_only=True)

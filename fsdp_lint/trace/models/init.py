@@ -103,7 +103,16 @@ def note(run: Machine, call: Call, tensor: Value, how: str, name: str) -> None:
     """Records that values are written into a tensor."""
     of = tuple(module for part in parts(tensor) for module in written(part) if not isinstance(module, Const))
     if of:
-        run.emit(Initialise, call.site, of=of, how=how, tensor=tensor, random=name in RANDOM, shaped=name in SHAPED)
+        run.emit(
+            Initialise,
+            call.site,
+            of=of,
+            how=how,
+            tensor=tensor,
+            random=name in RANDOM,
+            shaped=name in SHAPED,
+            generator=call.kwargs.get("generator"),
+        )
 
 
 def in_place(run: Machine, value: Value, name: str, call: Call) -> None:
