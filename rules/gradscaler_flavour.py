@@ -20,7 +20,8 @@ Use `torch.distributed.fsdp.sharded_grad_scaler.ShardedGradScaler` with FSDP1, `
 ## When to leave it
 
 Where no loss is scaled: `enabled=False`, or bfloat16, which needs no scaler; the rule is silent where FSDP1's policy
-says bfloat16, where the scaler and the wrapper stand on different branches, and for `NO_SHARD`.
+says bfloat16, where the scaler and the wrapper stand on different branches, for `NO_SHARD`, and where FSDP1's own
+scaler is made as well: the plain one may then belong to a model that is not sharded.
 
 ## References
 
@@ -51,6 +52,8 @@ def check(trace: Trace) -> Iterator[Finding]:
             continue
         shards = [shard for shard in trace.every(Shard) if _meets(shard, scaler)]
         old = [shard for shard in shards if shard.generation == 1]
+        if not scaler.sharded and _is_for_others(trace, scaler):
+            continue
         if not scaler.sharded and old and len(old) == len(shards) and not any(_needs_none(shard) for shard in old):
             name = called(old[-1].module)
             yield Finding(
@@ -76,6 +79,11 @@ def _meets(shard: Shard, scaler: BuildScaler) -> bool:
     if exclusive(shard.guards, scaler.guards):
         return False
     return not (isinstance(scaler.enabled, Condition) and exclusive(shard.guards, scaler.enabled.true))
+
+
+def _is_for_others(trace: Trace, scaler: BuildScaler) -> bool:
+    """True where FSDP1's scaler is made beside this one, which is then for a model that is not sharded."""
+    return any(other.sharded and not exclusive(other.guards, scaler.guards) for other in trace.every(BuildScaler))
 
 
 def _needs_none(shard: Shard) -> bool:
