@@ -2,8 +2,8 @@
 
 ## What it finds
 
-A `DataLoader` without a sampler, over data that is not divided by rank, whose batches go into the forward of a sharded
-model in a training loop.
+A `DataLoader` without a sampler, or with a `RandomSampler` or `SequentialSampler` of all the data, over data that is
+not divided by rank, whose batches go into the forward of a sharded model in a training loop.
 
 ## Why it is wrong
 

@@ -16,13 +16,16 @@ DIVIDES = re.compile(
 )
 NOT_TRAINING = re.compile(r"val|eval|test|dev|infer|pred|calib|sample", re.IGNORECASE)
 PARALLEL = re.compile(r"^(tp|cp|sp|pp|ep|tensor|context|sequence|pipe|pipeline|expert|model)\w*$", re.IGNORECASE)
+BLIND = frozenset({"torch.utils.data.RandomSampler", "torch.utils.data.SequentialSampler"})
 KNOWN = ("torch.utils.data.", "torchvision.datasets.", "torchaudio.datasets.")
 
 
 def whole_on_each_rank(trace: Trace, build: BuildLoader) -> Forward | None:
     """The training forward for which a loader gives every rank the same data; None where it does not, or may not."""
     given = [build.kwargs.get(name) for name in ("sampler", "batch_sampler", "generator", "worker_init_fn")]
-    if not build.kwargs_known or any(value is not None and not _is_none(value) for value in given):
+    if not build.kwargs_known or any(
+        value is not None and not _is_none(value) and not _is_blind(value, build) for value in given
+    ):
         return None
     if (
         NOT_TRAINING.search(build.loader.name)
@@ -45,6 +48,16 @@ def whole_on_each_rank(trace: Trace, build: BuildLoader) -> Forward | None:
 
 def _is_none(value: Value) -> bool:
     return isinstance(value, Const) and value.value is None
+
+
+def _is_blind(value: Value, build: BuildLoader) -> bool:
+    """True for a sampler of torch that goes through all of the loader's data on each rank."""
+    return (
+        isinstance(value, Object)
+        and value.cls in BLIND
+        and value.args == (build.dataset,)
+        and not value.kwargs.keys() - {"replacement", "num_samples"}
+    )
 
 
 def _is_whole(dataset: Value) -> bool:
