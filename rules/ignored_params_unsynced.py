@@ -33,17 +33,15 @@ from collections.abc import Iterator
 
 from fsdp_lint.rule import Finding, Rule, Severity
 from fsdp_lint.trace.events import BuildOptimizer, Freeze, Shard, UseParameters
-from fsdp_lint.trace.trace import Trace, called, covers, related, touches
-from fsdp_lint.trace.values import Module, Params, Tensor, Value, exclusive, parts
-
-KEYWORDS = ("ignored_params", "ignored_modules", "ignored_states")
+from fsdp_lint.trace.trace import Trace, called, covers, ignored_by, related, touches
+from fsdp_lint.trace.values import Value, exclusive, parts
 
 
 def check(trace: Trace) -> Iterator[Finding]:
     """One finding for each call that is told to ignore what is trained."""
     for shard in trace.every(Shard):
         trained: dict[str, BuildOptimizer] = {}
-        for module in _ignored(shard):
+        for module in ignored_by(shard):
             build = _trained_by(trace, module, shard)
             if build is not None and not _is_cared_for(trace, module, shard):
                 trained.setdefault(f"`{called(module)}`", build)
@@ -55,19 +53,6 @@ def check(trace: Trace) -> Iterator[Finding]:
                 "trains: each rank trains its own",
                 because=[(build, "the optimizer gets them here")],
             )
-
-
-def _ignored(shard: Shard) -> list[Value]:
-    """The modules whose parameters a sharding call is told to ignore, as far as they are known."""
-    found: list[Value] = []
-    for keyword in KEYWORDS:
-        for part in parts(shard.kwargs[keyword]) if keyword in shard.kwargs else ():
-            match part:
-                case Params(of=of) | Tensor(form="parameter", source=Params(of=of)):
-                    found.extend(one for one in of if not covers(one, shard.module))
-                case Module():
-                    found.append(part)
-    return found
 
 
 def _trained_by(trace: Trace, module: Value, shard: Shard) -> BuildOptimizer | None:

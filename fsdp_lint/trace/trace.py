@@ -32,6 +32,7 @@ from fsdp_lint.trace.values import (
     Module,
     Optimizer,
     Params,
+    Sequence,
     Tensor,
     Value,
     exclusive,
@@ -48,6 +49,9 @@ if TYPE_CHECKING:
 E = TypeVar("E", bound=Event)
 
 NONE = Const(value=None)
+
+# The arguments of a sharding call that leave parameters out of it.
+IGNORING = ("ignored_params", "ignored_modules", "ignored_states")
 
 # What these names get of an optimizer, they only read.
 SCHEDULERS = re.compile(
@@ -179,7 +183,7 @@ class Trace:
             for event in self.shards(module):
                 if event.order < params.taken.order and self._sharded_each_round(module, event, params.taken):
                     continue
-                if self.before(params.taken, event, module):
+                if self.before(params.taken, event, module) and not leaves_out(event, module):
                     found.append(event)
         return found
 
@@ -203,7 +207,7 @@ class Trace:
         return any(
             not isinstance(event.kwargs.get(name, NONE), Const)
             for event in self.shards(module)
-            for name in ("ignored_params", "ignored_states", "ignored_modules")
+            for name in IGNORING
         )
 
     def replicated(self, module: Value, at: Event) -> bool:
@@ -425,6 +429,30 @@ def gives_whole_gradients(shard: Shard) -> bool:
 def keeps_parameters(shard: Shard) -> bool:
     """True when a sharding call leaves the parameter objects as they are, or may: FSDP1 with use_orig_params=True."""
     return shard.generation == 1 and (not shard.kwargs_known or flag_of(shard, "use_orig_params", False) is not False)
+
+
+def ignored_by(shard: Shard) -> list[Value]:
+    """The modules whose parameters a sharding call is told to ignore, as far as they are known."""
+    found: list[Value] = []
+    for keyword in IGNORING:
+        for part in parts(shard.kwargs[keyword]) if keyword in shard.kwargs else ():
+            match part:
+                case Params(of=of) | Tensor(form="parameter", source=Params(of=of)):
+                    found.extend(one for one in of if not covers(one, shard.module))
+                case Module():
+                    found.append(part)
+    return found
+
+
+def leaves_out(shard: Shard, module: Value) -> bool:
+    """True when a sharding call around `module` ignores its parameters, or may: which ones it ignores is not known."""
+    if related(module, shard.module) or not covers(shard.module, module):
+        return False
+    ignored = ignored_by(shard)
+    if ignored:
+        return any(covers(one, module) for one in ignored)
+    given = [shard.kwargs[name] for name in IGNORING if name in shard.kwargs]
+    return any(not isinstance(one, Const) and not (isinstance(one, Sequence) and not one.items) for one in given)
 
 
 def common_depth(one: Event, other: Event) -> int:
