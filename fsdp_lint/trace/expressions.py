@@ -406,14 +406,17 @@ class Expressions(Conditions):
         return result
 
     def yielded(self, inner: cst.BaseExpression | cst.From | None) -> Value:
-        """`yield x`."""
+        """`yield x`, and `yield from x`, which yields the items of x."""
         value: Value = Const(value=None)
         if isinstance(inner, cst.From):
             value = self.evaluate(inner.item)
         elif inner is not None:
             value = self.evaluate(inner)
         frame = self.frame
-        frame.yields.append(value)
+        if isinstance(inner, cst.From) and not isinstance(value, Params):
+            frame.yields.extend(self.items(value, self.site(inner.item))[0])
+        else:
+            frame.yields.append(value)
         frame.yield_contexts = tuple(self.contexts)
         return Unknown()
 

@@ -205,9 +205,7 @@ class Trace:
     def ignores_some(self, module: Value) -> bool:
         """True when a sharding call around or in `module` leaves out some of its parameters."""
         return any(
-            not isinstance(event.kwargs.get(name, NONE), Const)
-            for event in self.shards(module)
-            for name in IGNORING
+            not isinstance(event.kwargs.get(name, NONE), Const) for event in self.shards(module) for name in IGNORING
         )
 
     def replicated(self, module: Value, at: Event) -> bool:

@@ -185,6 +185,16 @@ def walks_a_generator(model):
         fully_shard(layer)  # event: Shard(module=model.layers[...])
 
 
+def generator_of_all(model):
+    yield from model.layers
+    yield model
+
+
+def walks_a_delegating_generator(model):
+    for part in generator_of_all(model):
+        fully_shard(part)  # event: Shard(module=model.layers[...]), Shard(module=model)
+
+
 def overwritten_parameter(model):
     model = model.inner
     fully_shard(model)  # event: Shard(module=model.inner)
