@@ -1,5 +1,6 @@
 """Functions, methods and classes of one file, run in place."""
 
+import itertools
 from concurrent.futures import ThreadPoolExecutor
 from threading import Thread
 
@@ -193,6 +194,16 @@ def generator_of_all(model):
 def walks_a_delegating_generator(model):
     for part in generator_of_all(model):
         fully_shard(part)  # event: Shard(module=model.layers[...]), Shard(module=model)
+
+
+def walks_a_chain(model: nn.Module):
+    for part in itertools.chain(model.layers, [model]):
+        fully_shard(part)  # event: Shard(module=model.layers[...]), Shard(module=model)
+
+
+def walks_a_chain_of_lists(model: nn.Module):
+    for part in itertools.chain.from_iterable([model.layers, model.heads]):
+        fully_shard(part)  # event: Shard(module=model.layers[...]), Shard(module=model.heads[...])
 
 
 def overwritten_parameter(model):

@@ -134,10 +134,25 @@ def filter_(run: Machine, call: Call) -> Value:
 
 def chain(run: Machine, call: Call) -> Value:
     """`itertools.chain(...)`."""
-    lazy = [v for v in call.args if isinstance(v, Params)]
-    if lazy and len(lazy) == len(call.args) and all(v.taken is None for v in lazy):
+    return _joined(run, list(call.args), call)
+
+
+def chain_from(run: Machine, call: Call) -> Value:
+    """`itertools.chain.from_iterable(...)`."""
+    return _joined(run, run.items(call.first(), call.site)[0], call)
+
+
+def _joined(run: Machine, iterables: list[Value], call: Call) -> Value:
+    lazy = [v for v in iterables if isinstance(v, Params)]
+    if lazy and len(lazy) == len(iterables) and all(v.taken is None for v in lazy):
         return Params(name=lazy[0].name, of=tuple(m for v in lazy for m in v.of))
-    return Sequence(items=list(call.args), exact=False)
+    items: list[Value] = []
+    exact = not lazy and not call.open
+    for value in iterables:
+        found, all_of_them = ([value], False) if isinstance(value, Params) else run.items(value, call.site)
+        items.extend(found)
+        exact = exact and all_of_them
+    return Sequence(items=items, exact=exact)
 
 
 def number(run: Machine, call: Call) -> Value:
@@ -429,6 +444,7 @@ FUNCTIONS = {
     "builtins.map": map_,
     "builtins.filter": filter_,
     "itertools.chain": chain,
+    "itertools.chain.from_iterable": chain_from,
     **dict.fromkeys(("builtins.int", "builtins.float", "builtins.bool"), number),
     **dict.fromkeys(("builtins.sum", "builtins.max", "builtins.min", "builtins.abs"), aggregate),
     **dict.fromkeys(("builtins.any", "builtins.all"), any_),
