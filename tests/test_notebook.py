@@ -170,6 +170,7 @@ def test_a_program_with_other_cells_is_refused() -> None:
         ("a, b = %who\nx = 1", ["a, b = get_ipython()#\ue000%who", "x = 1"]),
         ("model.fit??\nx = 1", ["# %%\ue000model.fit??", "x = 1"]),
         ("?model\nx = 1", ["# %%\ue000?model", "x = 1"]),
+        ("pip install -U torch\nx = 1", ["# %%\ue000pip install -U torch", "x = 1"]),
         ("%%time\nx = 1", ["# %%\ue000%%time", "x = 1"]),
         ("%%bash\necho (\n", ["# %%\ue000%%bash", "# %%\ue000echo ("]),
         ("%%timeit\nx = 1", ["# %%\ue000%%timeit", "# %%\ue000x = 1"]),

@@ -30,10 +30,12 @@ _MARKED = re.compile(rf"(?:(?:pass|get_ipython\(\))?#|# %%){_HIDDEN}")
 # Cell magics whose cell runs as Python among the names of the others. `%%timeit` keeps its names to itself.
 _PYTHON_CELLS = frozenset({"capture", "debug", "prun", "px", "time"})
 _CELL_MAGIC = re.compile(r"\s*%%(\w*)")
-# A magic goes on where its row ends in a backslash; behind `=` there are none but `%` and `!`.
+# A magic goes on where its row ends in a backslash; behind `=` there are none but `%` and `!`. Of those without
+# their `%` only installing is common: https://ipython.readthedocs.io/en/stable/interactive/magics.html#magic-automagic
 _MAGIC = re.compile(
     r"(?P<head>[ \t]*(?P<target>[\w.,\[\]*'\" \t]+=[ \t]*(?=[%!][^=]))?)"
-    r"(?P<magic>(?:[%!?]|[\w.*]+\?\??[ \t]*(?=[\r\n]|\Z))(?:[^\\\r\n]|\\(?:\r\n|[\s\S])?)*)"
+    r"(?P<magic>(?:[%!?]|(?:pip|conda|mamba) +(?:un)?install\b|[\w.*]+\?\??[ \t]*(?=[\r\n]|\Z))"
+    r"(?:[^\\\r\n]|\\(?:\r\n|[\s\S])?)*)"
 )
 _TOKEN = re.compile(
     r"#[^\r\n]*|'''(?:\\.|[^\\])*?'''|\"\"\"(?:\\.|[^\\])*?\"\"\"|'(?:\\.|[^\\'\r\n])*'|\"(?:\\.|[^\\\"\r\n])*\""
