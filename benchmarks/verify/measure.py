@@ -70,7 +70,7 @@ class Bench:
         print(f"<!-- {name} {proof.plan.mode} {proof.plan.ranks}: {time.monotonic() - began:.0f} s -->", flush=True)
         if self.records is not None:
             path = self.records / f"{name.removesuffix('.py')}-{proof.plan.mode}-{proof.plan.ranks}.json"
-            path.write_text(report.to_json(proof), encoding="utf-8")
+            path.write_text(report.to_json(proof).replace(f"{self.folder}/", ""), encoding="utf-8")
         return proof
 
 

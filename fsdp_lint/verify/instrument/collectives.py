@@ -105,7 +105,9 @@ def _unit() -> str:
             if name is not None or hasattr(owner, "fsdp_params"):
                 return name or "(root)"
             if hasattr(owner, "flat_param"):
-                return getattr(owner, "_fully_sharded_module", None).__class__.__name__
+                # Blocks of one class are units of their own: FSDP1 numbers them.
+                kind = getattr(owner, "_fully_sharded_module", None).__class__.__name__
+                return f"{kind} {getattr(owner, '_handle_index', '')}".rstrip()
         frame = frame.f_back
     return ""
 
