@@ -21,7 +21,8 @@ Use `torch.distributed.fsdp.sharded_grad_scaler.ShardedGradScaler` with FSDP1, `
 
 Where no loss is scaled: `enabled=False`, or bfloat16, which needs no scaler; the rule is silent where FSDP1's policy
 says bfloat16, where the scaler and the wrapper stand on different branches, for `NO_SHARD`, and where FSDP1's own
-scaler is made as well: the plain one may then belong to a model that is not sharded.
+scaler is made as well: the plain one may then belong to a model that is not sharded. So it is where scalers only step
+optimizers of other models.
 
 ## References
 
@@ -39,10 +40,10 @@ from fsdp_lint.fix.arguments import keywords, positionals
 from fsdp_lint.fix.edits import ChangeCall, Fix
 from fsdp_lint.fix.spelling import spelled
 from fsdp_lint.rule import Applicability, Finding, Rule, Severity
-from fsdp_lint.trace.events import BuildScaler, Shard
+from fsdp_lint.trace.events import BuildScaler, Handed, Shard
 from fsdp_lint.trace.models.precision import param_dtype
-from fsdp_lint.trace.trace import Trace, called
-from fsdp_lint.trace.values import Condition, Const, External, exclusive
+from fsdp_lint.trace.trace import Trace, called, stepped
+from fsdp_lint.trace.values import Condition, Const, External, Optimizer, exclusive
 
 
 def check(trace: Trace) -> Iterator[Finding]:
@@ -52,7 +53,7 @@ def check(trace: Trace) -> Iterator[Finding]:
             continue
         shards = [shard for shard in trace.every(Shard) if _meets(shard, scaler)]
         old = [shard for shard in shards if shard.generation == 1]
-        if not scaler.sharded and _is_for_others(trace, scaler):
+        if not scaler.sharded and _is_for_others(trace, scaler, old):
             continue
         if not scaler.sharded and old and len(old) == len(shards) and not any(_needs_none(shard) for shard in old):
             name = called(old[-1].module)
@@ -81,9 +82,12 @@ def _meets(shard: Shard, scaler: BuildScaler) -> bool:
     return not (isinstance(scaler.enabled, Condition) and exclusive(shard.guards, scaler.enabled.true))
 
 
-def _is_for_others(trace: Trace, scaler: BuildScaler) -> bool:
-    """True where FSDP1's scaler is made beside this one, which is then for a model that is not sharded."""
-    return any(other.sharded and not exclusive(other.guards, scaler.guards) for other in trace.every(BuildScaler))
+def _is_for_others(trace: Trace, scaler: BuildScaler, shards: list[Shard]) -> bool:
+    """True where FSDP1's scaler is made beside this one, or scalers only step optimizers of what is not sharded."""
+    if any(other.sharded and not exclusive(other.guards, scaler.guards) for other in trace.every(BuildScaler)):
+        return True
+    scaled = [e for e in trace.every(Handed) if e.to.endswith(".step") and isinstance(e.values[0], Optimizer)]
+    return bool(scaled) and not any(True for shard in shards for _ in stepped(trace, shard.module))
 
 
 def _needs_none(shard: Shard) -> bool:
