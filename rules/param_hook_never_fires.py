@@ -19,8 +19,8 @@ gradient, and changes `parameter.grad`, this rank's shard of the mean over the r
 ## When to leave it
 
 Hooks on activations run as ever, and so do those on parameters that are not sharded and on FSDP1's; they are not
-reported, nor are models with `ignored_params`. A hook on parameters that were taken before sharding and get it
-afterwards is stale-param-reference's business.
+reported, nor are models with `ignored_params`, nor hooks that a backward before sharding calls. A hook on parameters
+that were taken before sharding and get it afterwards is stale-param-reference's business.
 
 ## References
 
@@ -33,7 +33,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fsdp_lint.rule import Finding, Rule, Severity
-from fsdp_lint.trace.events import Shard, UseParameters
+from fsdp_lint.trace.events import Backward, Shard, UseParameters
 from fsdp_lint.trace.loading import surely_sharded
 from fsdp_lint.trace.trace import Trace, called
 from fsdp_lint.trace.values import Value
@@ -65,6 +65,8 @@ def _sharding(trace: Trace, use: UseParameters, module: Value) -> tuple[Shard | 
     if early is not None:
         return early, "the parameter is sharded, and its gradient goes around autograd"
     for shard in trace.shards(module, 2):
+        if any(use.order < backward.order < shard.order for backward in trace.every(Backward)):
+            continue
         if trace.before(use, shard, module) and not trace.before(shard, use, module):
             return shard, "sharding replaces the parameter"
     return None, ""
