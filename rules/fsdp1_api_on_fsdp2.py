@@ -63,7 +63,8 @@ def check(trace: Trace) -> Iterator[Finding]:
     for use in trace.every(UseFSDP1):
         shard = fsdp2_only(trace, use.value, use)
         effect = STATIC.get(use.api.removeprefix("FSDP."), "raises AttributeError")
-        if shard is None or ("AttributeError" in use.contexts and effect == "raises AttributeError"):
+        caught = any(name == "AttributeError" or "suppress" in name for name in use.contexts)
+        if shard is None or (caught and effect == "raises AttributeError"):
             continue
         yield Finding(
             at=use,
