@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from fsdp_lint.trace.events import Event
-from fsdp_lint.trace.values import Const, Guards, Mapping, Module, Params, Tensor, Unknown, Value
+from fsdp_lint.trace.values import Class, Const, Guards, Mapping, Module, Params, Tensor, Unknown, Value
 
 if TYPE_CHECKING:
     from fsdp_lint.source.file import Site
@@ -89,6 +89,9 @@ class Machine(Protocol):
 
     def assign_attribute(self, owner: Value, name: str, value: Value, site: Site) -> None:
         """`owner.name = value`, as a statement does it."""
+
+    def field_names(self, cls: Class) -> list[str]:
+        """The annotated names of a class and of its bases, in order."""
 
     def loosen(self, owner: Value) -> None:
         """Notes that an attribute of unknown name is set."""

@@ -10,6 +10,7 @@ from fsdp_lint.trace.values import (
     Choice,
     Condition,
     Const,
+    Instance,
     Mapping,
     Module,
     Params,
@@ -83,6 +84,14 @@ def dict_(run: Machine, call: Call) -> Value:
     made.open = made.open or call.open
     made.rest.extend(call.rest)
     return made
+
+
+def asdict(run: Machine, call: Call) -> Value:
+    """`dataclasses.asdict(...)`."""
+    owner = run.possible(call.first())
+    if not isinstance(owner, Instance):
+        return Unknown(inputs=tuple(call.values()))
+    return run.new(Mapping(items={name: run.attribute(owner, name) for name in run.field_names(owner.cls)}))
 
 
 def enumerate_(run: Machine, call: Call) -> Value:
@@ -439,6 +448,7 @@ FUNCTIONS = {
     "builtins.reversed": reversed_,
     "builtins.dict": dict_,
     "collections.OrderedDict": dict_,
+    "dataclasses.asdict": asdict,
     "builtins.enumerate": enumerate_,
     "builtins.zip": zip_,
     "builtins.map": map_,
