@@ -738,6 +738,13 @@ def checkpoint_reloads_equal(program: Program, run: Run, folder: Path) -> str | 
     return None
 
 
+def saved_whole(program: Program, run: Run, folder: Path) -> str | None:
+    """What is saved is whole: no file holds a DTensor, of which it would have one rank's shard."""
+    saved = list(_saved_tensors(run.files))
+    shards = [name for name, value in saved if _is_dtensor(value)]
+    return f"{len(shards)} of {len(saved)} saved tensors are one rank's shards" if shards or not saved else None
+
+
 def own_names(program: Program, run: Run, folder: Path) -> str | None:
     """What is saved has the names of the model's own parameters, without that of a wrapper."""
     names = [name for name, _ in _saved_tensors(run.files)]
@@ -796,6 +803,7 @@ PROBES: dict[str, Callable[[Program, Run, Path], str | None]] = {
     "no-stale-parameters": no_stale_parameters,
     "one-reader": one_reader,
     "own-names": own_names,
+    "saved-whole": saved_whole,
     "one-writer-a-file": one_writer_a_file,
     "optimizer-resumes": optimizer_resumes,
     "parameters-change": parameters_change,

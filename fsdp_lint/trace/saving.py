@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fsdp_lint.trace.events import ChooseStateForm, Handed, LoadState, Save, TakeState
-from fsdp_lint.trace.trace import Trace, rank_guard
+from fsdp_lint.trace.events import ChooseStateForm, Event, Handed, LoadState, Save, TakeState
+from fsdp_lint.trace.trace import Trace, fsdp2_only, rank_guard
 from fsdp_lint.trace.values import (
     Choice,
     Const,
@@ -114,6 +114,25 @@ def optimizer_states(trace: Trace, save: Save) -> Iterator[StateDict]:
         if isinstance(part, StateDict) and isinstance(part.of, Optimizer) and part.form in ("raw", "sharded"):
             if _sharded_optimizer(trace, part, save):
                 yield part
+
+
+def lone_optimizer_state(trace: Trace, save: Save) -> StateDict | None:
+    """A raw state that is saved of an optimizer which holds DTensors: all its models are FSDP2's, sharded before it was
+    made, and it keeps something for each parameter."""
+    for state in optimizer_states(trace, save):
+        optimizer = state.of
+        assert isinstance(optimizer, Optimizer)
+        plain_sgd = optimizer.cls.rpartition(".")[2] == "SGD" and "momentum" not in optimizer.kwargs
+        stale = any(trace.shards_after(params) for params in optimizer.holds)
+        modules = [module for params in optimizer.holds for module in params.of]
+        at = taken(trace, state) or save
+        if not plain_sgd and not stale and all(_by_fsdp2_only(trace, module, at) for module in modules):
+            return state
+    return None
+
+
+def _by_fsdp2_only(trace: Trace, module: Value, at: Event) -> bool:
+    return fsdp2_only(trace, module, at) is not None and not _is_wrapped(module)
 
 
 def taken(trace: Trace, state: StateDict) -> TakeState | None:
