@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -129,6 +130,62 @@ def test_two_runs_of_one_program_agree(proved: Prove) -> None:
     assert first["after"] is None
 
 
+def test_the_units_that_made_the_collectives_are_told(proved: Prove) -> None:
+    text = report.to_text(proved(files={"train.py": RIGHT}))
+    rows = [line.split() for line in text.splitlines() if line.startswith("* ")]
+    assert [row[:3] for row in rows] == [["*", "all_gather", "4"], ["*", "reduce_scatter", "2"]]
+    assert all(row[-2:] == ["(2", "units)"] for row in rows), "units that differ in a number only share a row"
+
+
+def test_a_port_that_is_taken_is_not_met_on(proved: Prove, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        monkeypatch.setenv("MASTER_PORT", str(other.getsockname()[1]))
+        named = f'os.environ["MASTER_PORT"] = "{other.getsockname()[1]}"\ndist.init'
+        proof = proved(files={"train.py": RIGHT.replace("dist.init", named)})
+    assert proof.before.steps == 6 and "MASTER_PORT to a free one" in report.to_text(proof)
+
+
+def test_the_end_runs_nothing_more_of_the_program(proved: Prove, tmp_path: Path) -> None:
+    loop = RIGHT[RIGHT.index("for step in") :].replace("\n", "\n    ").rstrip()
+    text = RIGHT[: RIGHT.index("for step in")] + f"try:\n    {loop}\nfinally:\n    open('finally', 'w')\n"
+    proof = proved(files={"train.py": text})
+    assert proof.before.ended == "stopped after 6 steps"
+    assert not (tmp_path / "finally").exists()
+
+
+def test_torch_compile_is_told(proved: Prove) -> None:
+    text = RIGHT.replace(OPTIMIZER, f'{OPTIMIZER}\nmodel.compile(backend="eager")')
+    told = report.to_text(proved(files={"train.py": text}))
+    assert "torch.compile (asked for at train.py:15) was not active" in told
+
+
+HOOK = "model[0].weight.register_hook(lambda gradient: gradient * 2)"
+SUM = "\nfor p in model.parameters():\n    dist.all_reduce(p.grad.to_local())\n"
+
+
+@pytest.mark.parametrize(
+    ("rule", "wrong", "right"),
+    [
+        ("param-hook-never-fires", TRAIN.format(before=HOOK, after=OPTIMIZER, steps=9, end=""), RIGHT),
+        (
+            "param-data-assign",
+            RIGHT.replace(OPTIMIZER, OPTIMIZER + "\nfor p in model.parameters():\n    p.data = p.data * 0.5"),
+            RIGHT.replace(OPTIMIZER, OPTIMIZER + "\nfor p in model.parameters():\n    p.data.mul_(0.5)"),
+        ),
+        (
+            "manual-gradient-reduction",
+            RIGHT.replace("backward()", "backward()" + SUM.replace("\n", "\n    ").rstrip()),
+            RIGHT,
+        ),
+    ],
+)
+def test_what_comes_to_nothing_or_is_done_twice_is_seen(rule: str, wrong: str, right: str, proved: Prove) -> None:
+    said, because = verdict(proved(files={"train.py": wrong, "right.py": right}, after="right.py"), rule)
+    assert said == "confirmed", because
+
+
 def test_a_fix_by_hand_is_proved_and_an_unsuccessful_one_is_not(proved: Prove) -> None:
     proof = proved(files={"train.py": WRONG, "right.py": RIGHT}, after="right.py")
     assert verdict(proof, "optimizer-before-shard")[0] == "confirmed"
@@ -161,11 +218,10 @@ def test_a_sharded_save_is_read_back_and_what_was_there_is_kept(proved: Prove, t
 PACKAGED = {
     "pack/__init__.py": "",
     "pack/setup.py": """\
-        import torch
-        from torch.distributed.fsdp import fully_shard
-
-
         def prepare(model):
+            import torch
+            from torch.distributed.fsdp import fully_shard
+
             optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
             for layer in model:
                 fully_shard(layer)
@@ -177,16 +233,17 @@ PACKAGED = {
         import multiprocessing
         import os
         import sys
-        import torch
-        import torch.distributed as dist
         from pack.setup import prepare
 
 
         def worker():
-            from pack.setup import prepare
+            assert prepare.__module__ == "pack.setup" and "torch" not in sys.modules
 
 
         def main():
+            import torch
+            import torch.distributed as dist
+
             if os.environ["RANK"] == "0":
                 spawned = multiprocessing.get_context("spawn").Process(target=worker)
                 spawned.start()
@@ -211,7 +268,8 @@ PACKAGED = {
 def test_the_fixed_package_is_what_runs_also_in_spawned_workers(
     as_module: bool, proved: Prove, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The package is imported from a path that stands first, as an editable install puts it: a copy would lose."""
+    """The package is imported from a path that stands first, as an editable install puts it: a copy would lose. Its
+    files import torch late, so that the spawned worker need not load it."""
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     target = Target(module="pack.scripts.train") if as_module else Target("pack/scripts/train.py")
@@ -255,10 +313,11 @@ def test_a_program_that_fails_early_is_told_in_its_own_words(proved: Prove) -> N
     assert "failed before its first step: ValueError: no data" in proof.obstacle
 
 
-def test_memory_that_does_not_suffice_is_a_result(proved: Prove) -> None:
-    end = "raise torch.OutOfMemoryError('CUDA out of memory')"
-    proof = proved(files={"train.py": TRAIN.format(before="", after=OPTIMIZER, steps=2, end=end)})
-    assert proof.ran and "OutOfMemoryError" in proof.before.ended
+@pytest.mark.parametrize("end", ["raise torch.OutOfMemoryError('CUDA out of memory')", "torch.empty(2**60)"])
+def test_memory_that_does_not_suffice_is_a_result(end: str, proved: Prove) -> None:
+    proof = proved(files={"train.py": TRAIN.format(before="", after=OPTIMIZER, steps=1, end=end)})
+    assert proof.ran and proof.before.ended.startswith("out of memory (peak ")
+    assert proof.before.peak_bytes, "the peak is told, too"
 
 
 def test_what_cannot_be_simulated_is_named(proved: Prove) -> None:

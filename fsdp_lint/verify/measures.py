@@ -70,6 +70,17 @@ class Reading:
 
 
 @dataclass(frozen=True)
+class Attempt:
+    """What was asked of a parameter at a line (a "hook" on it, an assignment to its "data"), how often, and how often
+    something came of it."""
+
+    site: str
+    how: str
+    count: int
+    worked: int
+
+
+@dataclass(frozen=True)
 class Trouble:
     """What ended a rank before its time: "error" or "refused" (an exception), "died" (a signal) or "late"."""
 
@@ -86,6 +97,7 @@ class RankRecord:
 
     `dead` parameters are alive and no module's; `built` holds checksums of parameters as they were when they were
     sharded, `plain` of those that every rank holds whole, `shards` of the others with the shard's place in the mesh.
+    `made_at` counts collectives by the user's line, `compile_site` is where torch.compile was first asked for.
     """
 
     torch: str
@@ -118,8 +130,11 @@ class RankRecord:
     batch: str = ""
     saves: tuple[Save, ...] = ()
     readings: tuple[Reading, ...] = ()
+    attempts: tuple[Attempt, ...] = ()
+    made_at: Mapping[str, int] = field(default_factory=dict)
     mapped: tuple[str, ...] = ()
     compiled: bool = False
+    compile_site: str = ""
     visited: tuple[str, ...] = ()
     trouble: Trouble | None = None
 
@@ -138,6 +153,7 @@ class RankRecord:
 
 
 _PARTS: Mapping[str, Callable[..., Any]] = {
+    "attempts": Attempt,
     "collectives": Collective,
     "held": Held,
     "readings": Reading,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from fsdp_lint.verify.hang import short
-from fsdp_lint.verify.measures import Reading, Run, collective_totals
+from fsdp_lint.verify.measures import Attempt, Reading, Run, collective_totals
 
 MIXED = "mixed torch.Tensor and DTensor"
 _MANY = 1.5  # times the collectives of the right program
@@ -94,6 +94,8 @@ def buffers_differ(case: Case) -> Evidence:
     if differ is None or first is None:
         return Evidence(None, "one rank cannot differ from others")
     text = f"ranks differ in {len(differ)} of {len(first.buffers)} buffers"
+    if not differ and other is None:
+        return Evidence(None, f"{text}; whether their values are right shows beside a right program only")
     if differ or case.fixed or other is None:
         return Evidence(bool(differ), text)
     moved = [name for name, value in first.buffers.items() if other.buffers.get(name, value) != value]
@@ -176,13 +178,42 @@ def reads_its_part(case: Case) -> Evidence:
     partial = [reading for each in here for reading in each if reading.partial]
     if not partial:
         return Evidence(False, "what is read there is whole")
-    values = [each[0].values[0] for each in here if each and each[0].values]
+    reads = list(zip(*(each[0].values for each in here if each), strict=False))
+    values = next((each for each in reads if len(set(each)) > 1), reads[0])
     if not case.run.moves_values or len(values) < 2:
         return Evidence(True, f"a part of a tensor is read at {short(partial[0].site)}")
     told = " / ".join(f"{value:.6g}" for value in values[:4])
     if len(set(values)) == 1:
         return Evidence(False, f"every rank reads {values[0]:.6g}")
     return Evidence(True, f"at {short(partial[0].site)} the ranks read {told}")
+
+
+def hooks_are_silent(case: Case) -> Evidence:
+    """Hooks on parameters that no backward calls."""
+    hooks = [one for record in case.run.alive for one in _attempts(record.attempts, case.sites, "hook")]
+    if not hooks:
+        return Evidence(False if case.fixed else None, "no hook is put on a parameter there before gradients are made")
+    calls = sum(one.worked for one in hooks)
+    count = sum(one.count for one in hooks)
+    return Evidence(calls == 0, f"{count} hooks put on parameters at {short(hooks[0].site)} are called {calls} times")
+
+
+def assigns_nothing(case: Case) -> Evidence:
+    """Assignments to the data of a DTensor after which it has the values that it had."""
+    given = [one for record in case.run.alive for one in _attempts(record.attempts, case.sites, "data")]
+    if not given:
+        return Evidence(False if case.fixed else None, "the data of no DTensor is assigned there")
+    count, worked = sum(one.count for one in given), sum(one.worked for one in given)
+    text = f"{count - worked} of {count} assignments to data at {short(given[0].site)} leave the values as they were"
+    return Evidence(worked < count, text)
+
+
+def reduces_again(case: Case) -> Evidence:
+    """Collectives of the user's own at the finding's lines, for gradients that FSDP has reduced."""
+    made = [(site, count) for record in case.run.alive for site, count in record.made_at.items() if site in case.sites]
+    if not made:
+        return Evidence(False if case.fixed else None, "no collective is made there; a division is not seen")
+    return Evidence(True, f"{sum(n for _, n in made)} collectives of the program's own at {short(made[0][0])}")
 
 
 def hangs(case: Case) -> Evidence:
@@ -292,6 +323,10 @@ def _readings(readings: Sequence[Reading], sites: frozenset[str]) -> list[Readin
     return [reading for reading in readings if reading.site in sites and reading.values]
 
 
+def _attempts(attempts: Sequence[Attempt], sites: frozenset[str], how: str) -> list[Attempt]:
+    return [one for one in attempts if one.site in sites and one.how == how]
+
+
 def _verb(reload: str | None) -> str:
     return {None: "was not tried", "equal": "gives the same model"}.get(reload, str(reload))
 
@@ -324,6 +359,9 @@ PROBES: dict[str, Probe] = {
     "hsdp-unsynced-init": ranks_build_different_models,
     "buffers-not-initialised": buffers_differ,
     "to-empty-without-init": not_finite,
+    "param-hook-never-fires": hooks_are_silent,
+    "param-data-assign": assigns_nothing,
+    "manual-gradient-reduction": reduces_again,
     "bf16-before-shard": half_precision,
 }
 SAVES = ("torch-save-sharded-state", "shared-checkpoint-path", "fsdp1-save-on-every-rank", "full-state-dict-no-offload")

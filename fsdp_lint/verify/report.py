@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from fsdp_lint.verify.measures import Run, Save, collective_totals
+from fsdp_lint.verify.measures import Collective, Run, Save, collective_totals
 from fsdp_lint.verify.proof import Proof
 from fsdp_lint.verify.verdicts import Verdict
 
 UNKNOWN = "not measured in this mode"
+_MOST_UNITS = 12  # rows of the table of units
 NOT_REACHED = "no step was made"
 _KINDS = ("parameters", "gradients", "optimizer_state", "optimizer_only", "other")
 
@@ -88,6 +90,7 @@ def _lines(proof: Proof) -> Iterator[str]:
     runs = [proof.before] + ([proof.after.run] if proof.after is not None else [])
     yield from _table([("", "before", "after")[: len(runs) + 1], *_rows(proof.before, runs)])
     yield ""
+    yield from _units(runs)
     yield from _fixed(proof)
     for run, name in zip(runs, ("before", "after"), strict=False):
         yield from _remarks(run, name)
@@ -147,6 +150,36 @@ def _collective(run: Run, kind: str) -> str:
     return "-" if run.collectives is not None else _unknown(run)
 
 
+def _units(runs: Sequence[Run]) -> Iterator[str]:
+    """Which FSDP unit made which collectives; units that differ in a number only, and in nothing else, share a row."""
+    columns = [_by_unit(run) for run in runs]
+    keys = list(dict.fromkeys(key for column in columns for key in column))
+    if not any(unit for unit, _ in keys):
+        return
+    head = ("FSDP unit", "collective", *("before", "after")[: len(runs)])
+    rows = [[unit or "(none)", kind, *(_made(column.get((unit, kind))) for column in columns)] for unit, kind in keys]
+    yield from _table([head, *rows[:_MOST_UNITS]])
+    if len(rows) > _MOST_UNITS:
+        yield f"... and {len(rows) - _MOST_UNITS} rows more"
+    yield ""
+
+
+def _by_unit(run: Run) -> dict[tuple[str, str], list[Collective]]:
+    """The collectives of one step by the unit's name, with "*" for numbers, and kind."""
+    found: dict[tuple[str, str], list[Collective]] = {}
+    for one in run.collectives or ():
+        found.setdefault((re.sub(r"\d+", "*", one.unit), one.kind), []).append(one)
+    return found
+
+
+def _made(collectives: list[Collective] | None) -> str:
+    if collectives is None:
+        return "-"
+    units = len({one.unit for one in collectives})
+    told = f"{sum(one.count for one in collectives)} x, {_bytes(sum(one.bytes for one in collectives))}"
+    return told if units == 1 else f"{told} ({units} units)"
+
+
 def _losses(run: Run) -> str:
     losses = run.losses
     return " ".join(f"{loss:.4g}" for loss in losses[:6]) if losses else _unknown(run)
@@ -180,8 +213,10 @@ def _remarks(run: Run, name: str) -> Iterator[str]:
         for line in first.mapped:
             what, _, site = line.partition("\t")
             yield f"  {what} ({_where(site)})"
-    if first is not None and first.compiled:
-        yield f"{name}: torch.compile was active in the steps that were timed, and off in those that were counted"
+    if first is not None and (first.compiled or first.compile_site):
+        asked = f" (asked for at {_where(first.compile_site)})" if first.compile_site else ""
+        timed = "active in the steps that were timed" if first.compiled else "not active"
+        yield f"{name}: torch.compile{asked} was {timed}; it is off in steps whose operations are counted"
     for save in first.saves if first is not None else ():
         yield f"{name}: {_save(save)}"
     for trouble in run.troubles[:1]:

@@ -58,6 +58,7 @@ class Collectives(TorchDispatchMode):
         self._backward = backward
         self._log = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         self._counts: dict[tuple[str, str], list[int]] = {}
+        self.made_at: dict[str, int] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if any(issubclass(kind, DTensor) for kind in types):
@@ -68,6 +69,8 @@ class Collectives(TorchDispatchMode):
         result = func(*args, **(kwargs or {}))
         if self.on and self.storages is not None:
             self.storages.see(result)
+            if space in _SPACES:
+                self.storages.carry(args)
         return result
 
     def _begin(self, kind: str, args: Any) -> None:
@@ -75,6 +78,7 @@ class Collectives(TorchDispatchMode):
         if kind in ("barrier", "monitored_barrier"):
             size = 0
         site = self.sites.here() or self._backward()
+        self.made_at[site] = self.made_at.get(site, 0) + 1
         one = self._counts.setdefault((kind, _unit()), [0, 0, 0])
         one[0] += 1
         one[1] += size

@@ -84,9 +84,9 @@ class Models:
                 loose[id(each)] = each
         return len(loose.keys() - used)
 
-    def held(self) -> dict[str, int]:
-        """Bytes by kind: parameters, gradients, state of the optimizers, parameters that only an optimizer holds."""
-        seen: set[int] = set()
+    def held(self, seen: set[int]) -> dict[str, int]:
+        """Bytes by kind: parameters, gradients, state of the optimizers, parameters that only an optimizer holds. The
+        storages are added to `seen`."""
         parameters = [parameter for _, parameter in self.parameters()]
         optimizers = self.living_optimizers
         stale = [parameter for optimizer in optimizers for parameter in self.stale(optimizer)]

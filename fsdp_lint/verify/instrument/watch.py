@@ -13,7 +13,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -22,6 +22,7 @@ import torch
 import torch.distributed.fsdp
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
+from fsdp_lint.verify.instrument.attempts import Attempts
 from fsdp_lint.verify.instrument.collectives import Collectives
 from fsdp_lint.verify.instrument.devices import Mapping
 from fsdp_lint.verify.instrument.models import Models
@@ -31,9 +32,10 @@ from fsdp_lint.verify.instrument.sites import Sites
 from fsdp_lint.verify.instrument.steps import COUNTED, Steps
 from fsdp_lint.verify.instrument.storages import Storages
 from fsdp_lint.verify.instrument.values import Values, batch_of
-from fsdp_lint.verify.measures import Collective, Held, RankRecord, Reading, Save, Trouble
+from fsdp_lint.verify.measures import Attempt, Collective, Held, RankRecord, Reading, Save, Trouble
 from fsdp_lint.verify.plan import Plan
 
+_CPU_IS_FULL = "can't allocate memory"  # what the CPU's allocator raises, as a RuntimeError
 _OURS = str(Path(__file__).parents[1])
 
 
@@ -48,6 +50,8 @@ class Watch:
         self.models = Models()
         self.values = Values(self.models)
         self.readings = Readings(sites)
+        self.attempts = Attempts(sites)
+        self.compile_site = ""
         self.steps = Steps(sites, self.on_gpu, self._before_first_step, self._after_step)
         self.saves = Saves(sites, self.models, notes, plan.mode == "simulate", self._after_save)
         self.collectives = Collectives(sites, notes / f"{rank}.calls", self.storages, lambda: self.steps.backward_site)
@@ -59,8 +63,10 @@ class Watch:
         """Puts the instruments in; to be called before the program is loaded."""
         self._follow_optimizers()
         self._follow_sharding()
+        self._follow_compile()
         self.steps.install()
         self.readings.install()
+        self.attempts.install()
         self.saves.install()
         if self.storages is not None:
             self.storages.install()
@@ -94,6 +100,18 @@ class Watch:
         for name in ("fsdp", "fsdp._fully_shard", "_composable.fsdp"):
             home: Any = importlib.import_module(f"torch.distributed.{name}")
             home.fully_shard = fully_shard
+
+    def _follow_compile(self) -> None:
+        for home, name in ((torch, "compile"), (torch.nn.Module, "compile")):
+            setattr(home, name, self._noting_compile(getattr(home, name)))
+
+    def _noting_compile(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(real)
+        def asked(*args: Any, **kwargs: Any) -> Any:
+            self.compile_site = self.compile_site or self.sites.here()
+            return real(*args, **kwargs)
+
+        return asked
 
     def _end_loaders(self) -> None:
         """Once enough steps are made a data loader has no more batches than one: the save after the loop comes soon."""
@@ -172,7 +190,10 @@ class Watch:
 
     def _take_held(self) -> None:
         gc.collect()  # what waits to be collected is held or not, as it happens
-        held = self.models.held()
+        storages: set[int] = set()
+        held = self.models.held(storages)
+        if self.storages is not None:
+            self.storages.settle(storages)
         whole = self.storages.live if self.storages is not None else torch.cuda.memory_allocated()
         self.seen["held"] = Held(**held, other=max(0, whole - sum(held.values())))
 
@@ -225,6 +246,7 @@ class Watch:
             time.sleep(0.005)
 
     def _record(self, ended: str, error: BaseException | None) -> RankRecord:
+        trouble = None if error is None else self._trouble(error)
         seen = dict(self.seen)
         with contextlib.suppress(Exception), torch.no_grad():
             if self.plan.until_saved:
@@ -252,10 +274,13 @@ class Watch:
             step_ms=tuple(self.steps.milliseconds) if self.on_gpu else (),
             saves=tuple(Save(**one) for one in self.saves.made),
             readings=tuple(Reading(**{**one, "values": tuple(one["values"])}) for one in self.readings.made.values()),
+            attempts=tuple(Attempt(*one) for one in self.attempts.told(bool(self.steps.backward_site))),
+            made_at=self.collectives.made_at,
             mapped=tuple(self.mapping.told),
             compiled=_compiled(),
+            compile_site=self.compile_site,
             visited=tuple(_visited(self.sites, self._loaded)),
-            trouble=None if error is None else self._trouble(error),
+            trouble=trouble,
             **seen,
         )
 
@@ -265,10 +290,12 @@ class Watch:
         if isinstance(error, SystemExit):
             text = f"exit code {error.code}" if isinstance(error.code, int) else str(error.code)
         memory = getattr(torch, "OutOfMemoryError", torch.cuda.OutOfMemoryError)
-        kind = "memory" if isinstance(error, (memory, MemoryError)) else "error"
-        if kind == "memory" and self.on_gpu:
-            text += f" (peak {torch.cuda.max_memory_allocated():,} bytes)"
-            self.seen["peak_bytes"] = torch.cuda.max_memory_allocated()
+        wanted = isinstance(error, (memory, MemoryError)) or _CPU_IS_FULL in str(error)
+        kind = "memory" if wanted else "error"
+        if kind == "memory":
+            peak = self.storages.peak if self.storages is not None else torch.cuda.max_memory_allocated()
+            text = f"out of memory (peak {peak:,} bytes): {text}"
+            self.seen["peak_bytes"] = max(peak, self.seen.get("peak_bytes", 0))
         return Trouble(kind, text, self.sites.of(error.__traceback__), self.rank)
 
 
