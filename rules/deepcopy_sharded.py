@@ -19,8 +19,8 @@ Copy the model before it is sharded and shard the copy in the same way. Weights 
 
 ## When to leave it
 
-The rule is silent for copies of configurations, state dicts, optimizers and parameter lists (they work), and for parts
-of a sharded model that hold no unit of their own.
+The rule is silent for copies of configurations, state dicts, optimizers and parameter lists (they work), for parts of
+a sharded model that hold no unit of their own, and where the program asks for the class of what it copies.
 
 ## References
 
@@ -34,12 +34,14 @@ from collections.abc import Iterator
 
 from fsdp_lint.rule import Finding, Rule, Severity
 from fsdp_lint.trace.events import Copy, Shard
-from fsdp_lint.trace.trace import Trace, called, covers
+from fsdp_lint.trace.trace import Trace, called, covers, is_asked_for_class
 
 
 def check(trace: Trace) -> Iterator[Finding]:
     """One finding for each copy of what holds a sharded module."""
     for copy in trace.every(Copy):
+        if is_asked_for_class(copy, copy.module):
+            continue
         for shard in trace.every(Shard):
             if not trace.before(shard, copy, copy.module) or shard.order > copy.order:
                 continue

@@ -24,7 +24,9 @@ processes of a host share the pages of the file.
 
 For models that fit into the host's memory as many times as it has GPUs. Where only some ranks read, where the path
 holds the rank, with `mmap=True`, safetensors' `load_file`, which maps the file, and with `device_map` or
-`low_cpu_mem_usage` the rule is silent. It does not look at models that are built whole and never read a file.
+`low_cpu_mem_usage` the rule is silent; so it is for an adapter that is read for a model in memory, and within `with
+torch.device(device)` where the device is not known, or `with init_empty_weights():` and its like, by which some ranks
+may have the meta device. It does not look at models that are built whole and never read a file.
 
 ## References
 
@@ -35,6 +37,7 @@ holds the rank, with `mmap=True`, safetensors' `load_file`, which maps the file,
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from fsdp_lint.rule import Finding, Rule, Severity
@@ -42,11 +45,13 @@ from fsdp_lint.trace.events import LoadState, ReadWhole, Shard
 from fsdp_lint.trace.trace import Trace, called, rank_guard, related, runs_alone
 from fsdp_lint.trace.values import Loaded, Module, Value
 
+PLACES = re.compile(r"init|empty|meta|^torch\.device\((?!cpu|cuda)", re.IGNORECASE)
+
 
 def check(trace: Trace) -> Iterator[Finding]:
     """One finding for each checkpoint that every rank reads whole for a model that is then sharded."""
     for read in trace.every(ReadWhole):
-        if rank_guard(read) is not None or runs_alone(read) or trace.in_test(read):
+        if rank_guard(read) is not None or runs_alone(read) or trace.in_test(read) or _may_be_elsewhere(read):
             continue
         for model in _models(trace, read):
             shard = _sharded_after(trace, model, read)
@@ -57,6 +62,11 @@ def check(trace: Trace) -> Iterator[Finding]:
                     because=[(shard, f"`{called(shard.module)}` is sharded here")],
                 )
                 break
+
+
+def _may_be_elsewhere(read: ReadWhole) -> bool:
+    """True within a block that may put what is made there on the meta device of some ranks."""
+    return any(PLACES.search(name) for name in read.contexts)
 
 
 def _models(trace: Trace, read: ReadWhole) -> Iterator[Value]:

@@ -61,6 +61,8 @@ def _of_pieces(trace: Trace, clip: Collective, params: Params) -> Finding | None
         shard = trace.sharded(module, clip, 1)
         if shard is None or gives_whole_gradients(shard) or trace.sharded(module, clip, 2) is not None:
             continue
+        if is_asked_for_class(clip, module):
+            continue
         return Finding(
             at=clip,
             message=f"`{called(module)}` is wrapped by FSDP1: this clips each rank by the norm of its own piece",

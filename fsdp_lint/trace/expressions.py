@@ -743,7 +743,8 @@ class Expressions(Conditions):
             return self.child(function, key)
         if tracked:
             self.hand(call, call.name)
-        return Unknown(name=call.name and f"{call.name}(...)", inputs=tuple(call.values()))
+        asked = (function.owner,) if function.owner is not None and not tracked else ()
+        return Unknown(name=call.name and f"{call.name}(...)", inputs=(*asked, *call.values()))
 
     def _matters(self, value: Value) -> bool:
         return any(

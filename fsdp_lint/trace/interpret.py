@@ -499,6 +499,8 @@ class Interpreter(Expressions):
                 value = self.last_frame.yields[0]
             if name:
                 self.contexts.append(name)
+            if isinstance(value, Choice):
+                self.contexts.extend(table.context_name(option, item.item) for option, _ in value.options)
             entered = self._enter_context(value, self.site(item.item), leave)
             if item.asname is not None:
                 self.assign(item.asname.name, entered)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fsdp_lint.trace.events import Event, LoadState, Save, SetEntry, Shard, TakeState
 from fsdp_lint.trace.saving import loose_shards, raw_states
 from fsdp_lint.trace.trace import Trace, called
-from fsdp_lint.trace.values import Choice, Loaded, Mapping, Module, Sequence, StateDict, Tensor, Value, parts
+from fsdp_lint.trace.values import Choice, Loaded, Mapping, Module, Sequence, StateDict, Tensor, Value, exclusive, parts
 
 # What these get of a state dict, they only read.
 READERS = ("print", "len", "info", "debug", "warning", "log", "keys", "append", "update", "load_state_dict")
@@ -20,9 +20,18 @@ def surely_sharded(trace: Trace, module: Value, at: Event, generation: int) -> S
     """
     other = 3 - generation
     shard = trace.sharded(module, at, generation)
+    if shard is not None and _of_another_pick(shard, module, at):
+        found = (each for each in trace.shards(module, generation) if not exclusive(each.guards, at.guards))
+        shard = next((each for each in found if not _of_another_pick(each, module, at)), None)
     if shard is None or shard.order > at.order or shard.entry not in (0, at.entry):
         return None
     return shard if trace.sharded(module, at, other) is None else None
+
+
+def _of_another_pick(shard: Shard, module: Value, at: Event) -> bool:
+    """True when the call shards modules that one walk over a model picks, and `module` is what another one picks."""
+    drawn = [one for one in (shard.module, module) if isinstance(one, Module) and one.each == "modules"]
+    return len(drawn) == 2 and not set(shard.loops) & set(at.loops)
 
 
 def plain_state(trace: Trace, load: LoadState) -> str:

@@ -303,10 +303,13 @@ def whenever(first: Event, second: Event) -> bool:
 
 
 def is_asked_for_class(event: Event, module: Value) -> bool:
-    """True when a test around the event asks for the class of `module`, or for a method of it."""
+    """True when a test around the event asks for the class of `module`, or for a method of it.
+
+    So do a function of the project, whose answer rests on such a test, and `type(module) in known_types`.
+    """
     return any(
         (literal.kind == "type" and literal.subject is module)
-        or (literal.key[0] in ("hasattr", "callable") and module.number in literal.about)
+        or (literal.key[0] in ("hasattr", "callable", "choice", "in") and module.number in literal.about)
         for literal in event.guards
     )
 

@@ -350,7 +350,8 @@ def call_library(run: Machine, dotted: str, call: Call) -> Value:
     if last in frameworks.FRESH_MODELS:
         loaded = run.new(Module(library=dotted, args=tuple(call.args), kwargs=dict(call.kwargs)))
         precision.note_loaded(run, call, loaded, last)
-        if last == "from_pretrained" and not call.open and not PLACING & set(call.kwargs):
+        whole = not any(isinstance(one, Module) for one in call.args[:1])  # around a model, an adapter alone is read
+        if last == "from_pretrained" and whole and not call.open and not PLACING & set(call.kwargs):
             run.emit(ReadWhole, call.site, value=loaded)
         return loaded
     if dotted.startswith("torch."):
