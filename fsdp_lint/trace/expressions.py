@@ -244,6 +244,8 @@ class Expressions(Conditions):
 
     def with_tests(self, value: Value) -> Value:
         """A value with the tests that were made of it, as an item of a list that is read elsewhere."""
+        if isinstance(value, Sequence) and value.exact and any(isinstance(one, Module) for one in value.items):
+            return self.new(Sequence(items=[self.with_tests(one) for one in value.items]))
         if not isinstance(value, Module | Unknown):
             return value
         tests = tuple(g for g in self.guards if g.subject is value or value.number in g.about)
@@ -269,7 +271,7 @@ class Expressions(Conditions):
             if isinstance(at, Const) and isinstance(at.value, str | int):
                 made.items[at.value] = content
             else:
-                made.rest.append(content)
+                made.rest.append(self.with_tests(content))
 
         exact = self._each(for_in, add, None)
         made.open = made.open or not exact
@@ -316,6 +318,8 @@ class Expressions(Conditions):
             value, guards = item.options[0]
             self.assume(guards)
             return value
+        if isinstance(item, Sequence) and item.exact and any(isinstance(one, Choice) for one in item.items):
+            return self.new(Sequence(items=[self.chosen(one) for one in item.items]))
         return item
 
     # operators --------------------------------------------------------------------------------------------------
