@@ -45,7 +45,7 @@ from fsdp_lint.trace.events import LoadState, ReadWhole, Shard
 from fsdp_lint.trace.trace import Trace, called, rank_guard, related, runs_alone
 from fsdp_lint.trace.values import Loaded, Module, Value
 
-PLACES = re.compile(r"init|empty|meta|^torch\.device\((?!cpu|cuda)", re.IGNORECASE)
+PLACES = re.compile(r"init|empty|meta|torch\.device\((?!cpu|cuda)", re.IGNORECASE)
 
 
 def check(trace: Trace) -> Iterator[Finding]:

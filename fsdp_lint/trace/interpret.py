@@ -500,7 +500,8 @@ class Interpreter(Expressions):
             if name:
                 self.contexts.append(name)
             if isinstance(value, Choice):
-                self.contexts.extend(table.context_name(option, item.item) for option, _ in value.options)
+                names = (table.context_name(option, item.item) for option, _ in value.options)
+                self.contexts.extend(f"perhaps {one}" for one in names)
             entered = self._enter_context(value, self.site(item.item), leave)
             if item.asname is not None:
                 self.assign(item.asname.name, entered)
