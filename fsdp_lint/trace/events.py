@@ -24,10 +24,10 @@ class Event:
     """Something that happens at a site.
 
     `stack` are the calls around it, outermost first; `guards` what the branches around it take for granted; `loops` the
-    loops around it; `contexts` the names of the with-blocks around it ("perhaps ..." where it may be another),
-    "assert" in an assertion and "AttributeError" where that is caught; `methods` the values whose own methods are being run; `entry` numbers the call from outside
-    (a script has one; the methods of a class that nobody calls have one each, and no order among them). `order` counts
-    events.
+    loops around it; `contexts` the names of the with-blocks around it ("perhaps ..." where it is one of several),
+    "assert" in an assertion and "AttributeError" where that is caught; `methods` the values whose own methods are
+    being run; `entry` numbers the call from outside (a script has one; the methods of a class that nobody calls have
+    one each, and no order among them). `order` counts events.
     """
 
     site: Site
