@@ -309,6 +309,7 @@ def is_asked_for_class(event: Event, module: Value) -> bool:
     """
     return any(
         (literal.kind == "type" and literal.subject is module)
+        or (literal.key[0] == "callable" and literal.holds)  # what `getattr` gave
         or (literal.key[0] in ("hasattr", "callable", "choice", "in") and module.number in literal.about)
         for literal in event.guards
     )
