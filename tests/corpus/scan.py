@@ -3,7 +3,7 @@
     python tests/corpus/scan.py DEST            prints the list anew, with the verdicts that are known
     python tests/corpus/scan.py DEST --write    writes it to tests/corpus/findings.txt
 
-DEST holds one folder a package. Each line of the list: package, path, line, code, verdict (right, wrong, unsure or unread) and
+DEST holds one folder a package. Each line of the list: package, path, line, code, verdict (right, wrong, unsure, unread) and
 one line why, with tabs between. The sharding sites seen and followed in the whole corpus go to stderr.
 """
 
