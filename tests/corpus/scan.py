@@ -3,8 +3,8 @@
     python tests/corpus/scan.py DEST            prints the list anew, with the verdicts that are known
     python tests/corpus/scan.py DEST --write    writes it to tests/corpus/findings.txt
 
-DEST holds one folder a package. Each line of the list: package, path, line, code, verdict (right, wrong, unsure, unread) and
-one line why, with tabs between. The sharding sites seen and followed in the whole corpus go to stderr.
+DEST holds one folder a package. Each line of the list: package, path, line, code, verdict (right, wrong, unsure or
+unread) and one line why, with tabs between. The sharding sites seen and followed in the whole corpus go to stderr.
 """
 
 from __future__ import annotations
