@@ -1,19 +1,17 @@
 """A sharded model is trained on a process group that knows gloo only.
 
-This rule is off by default: gloo is right for tests, examples and machines without a GPU, and a linter cannot see on
-which machine a program runs. Turn it on with `--extend-select FSDP610`.
-
 ## What it finds
 
 `init_process_group("gloo")` in a program that shards a model and trains it, where no backend for GPUs is named in any
-branch of the file. Tests and folders of examples are not reported.
+branch of the file, and either the code speaks of CUDA or the project's torch does not average gradients on gloo. Tests
+and folders of examples are not reported.
 
 ## Why it is wrong
 
 What gloo can do depends on torch (measured on the CPU with two ranks). FSDP1 trains rightly on 2.5 to 2.13. FSDP2 does
 not run up to 2.6; on **2.7 and 2.8 it sums gradients instead of averaging them, without an error**, so that every
 gradient is R times too large; from 2.9 on it is right. The message says which of these the project's range of torch
-admits. On any torch gloo moves GPU tensors through the host's memory, far slower than NCCL.
+admits. On any torch gloo moves GPU tensors through the host's memory, where NCCL goes from GPU to GPU.
 
 ## How to mend it
 
@@ -22,7 +20,8 @@ CPU.
 
 ## When to leave it
 
-In tests, in examples, and where there is no GPU and torch is 2.9 or newer.
+In tests, in examples, and where there is no GPU and torch is 2.9 or newer: a program that does not speak of CUDA is not
+reported there.
 
 ## References
 
@@ -41,7 +40,8 @@ from fsdp_lint.trace.trace import Trace, called
 from fsdp_lint.trace.values import Const, exclusive
 from fsdp_lint.trace.versions import newest_is_below, oldest_is_below
 
-GPU = re.compile(r"nccl|xccl|hccl|rccl|cncl", re.IGNORECASE)
+BACKENDS = re.compile(r"nccl|xccl|hccl|rccl|cncl", re.IGNORECASE)
+DEVICES = re.compile(r"\bcuda\b")
 EXAMPLES = frozenset({"examples", "example", "tests", "test", "testing", "benchmarks"})
 
 
@@ -50,13 +50,16 @@ def check(trace: Trace) -> Iterator[Finding]:
     for start in trace.every(InitProcessGroup):
         if not isinstance(start.backend, Const) or start.backend.value != "gloo" or not start.kwargs_known:
             continue
-        if GPU.search(start.site.source.text) or trace.in_test(start) or _is_example(trace, start):
+        if BACKENDS.search(start.site.source.text) or trace.in_test(start) or _is_example(trace, start):
             continue
         shard = next((s for s in trace.every(Shard) if not exclusive(s.guards, start.guards)), None)
         step = next((e for e in trace.events if isinstance(e, Step | Backward) and e.order > start.order), None)
         if shard is None or step is None:
             continue
-        what, severity = _by_version(trace, shard)
+        found = _by_version(trace, shard) or _by_device(start, shard)
+        if found is None:
+            continue
+        what, severity = found
         yield Finding(
             at=start,
             message=f"`{called(shard.module)}` is trained on a process group that knows gloo only: {what}",
@@ -70,13 +73,22 @@ def _is_example(trace: Trace, start: InitProcessGroup) -> bool:
     return trace.root in path.parents and bool(EXAMPLES & set(path.relative_to(trace.root).parts[:-1]))
 
 
-def _by_version(trace: Trace, shard: Shard) -> tuple[str, Severity | None]:
-    """What gloo does with the torch releases that the project admits, and how bad that is."""
+def _by_version(trace: Trace, shard: Shard) -> tuple[str, Severity] | None:
+    """What gloo does wrong with a torch release that the project admits, and how bad that is."""
     if shard.generation == 2 and newest_is_below(trace.torch, "2.7"):
         return "fully_shard does not run on it before torch 2.7", Severity.ERROR
     if shard.generation == 2 and oldest_is_below(trace.torch, "2.9"):
-        return "with torch 2.7 and 2.8, which the project allows, gradients are summed instead of averaged", None
-    return "that is right on the project's torch, and slow where there are GPUs", Severity.INFO
+        return (
+            "with torch 2.7 and 2.8, which the project allows, gradients are summed instead of averaged",
+            RULE.severity,
+        )
+    return None
 
 
-RULE = Rule(check, code="FSDP610", severity=Severity.WARNING, since="0.1.0", on_by_default=False)
+def _by_device(start: InitProcessGroup, shard: Shard) -> tuple[str, Severity] | None:
+    if any(DEVICES.search(event.site.source.text) for event in (start, shard)):
+        return "what is on a GPU goes through the host's memory each time", RULE.severity
+    return None
+
+
+RULE = Rule(check, code="FSDP610", severity=Severity.WARNING, since="0.1.0")
