@@ -47,7 +47,11 @@ EXAMPLES = frozenset({"examples", "example", "tests", "test", "testing", "benchm
 
 def check(trace: Trace) -> Iterator[Finding]:
     """One finding for each process group that is only gloo and under which a sharded model is trained."""
-    for start in trace.every(InitProcessGroup):
+    starts = list(trace.every(InitProcessGroup))
+    for start in starts:
+        # Another group may be the one that is used.
+        if any(other.site is not start.site and not exclusive(other.guards, start.guards) for other in starts):
+            continue
         if not isinstance(start.backend, Const) or start.backend.value != "gloo" or not start.kwargs_known:
             continue
         if BACKENDS.search(start.site.source.text) or trace.in_test(start) or _is_example(trace, start):
