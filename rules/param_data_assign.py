@@ -20,7 +20,8 @@ Change the parameter in place: `with torch.no_grad(): parameter.copy_(value)` wi
 ## When to leave it
 
 Methods that change `data` in place (`parameter.data.mul_(0.9)`, `parameter.data -= update`) work, and are not
-reported; nor are assignments before the model is sharded, FSDP1's parameters, and models with `ignored_params`.
+reported; nor are assignments before the model is sharded, FSDP1's parameters, and models with `ignored_params`. Where
+sharding and the assignment rest on options of their own, a run may never make both, and the rule is silent.
 
 ## References
 
@@ -34,7 +35,7 @@ from collections.abc import Iterator
 
 from fsdp_lint.rule import Finding, Rule, Severity
 from fsdp_lint.trace.events import UseParameters
-from fsdp_lint.trace.loading import surely_sharded
+from fsdp_lint.trace.loading import by_other_choices, surely_sharded
 from fsdp_lint.trace.trace import Trace, called
 
 
@@ -46,7 +47,7 @@ def check(trace: Trace) -> Iterator[Finding]:
             continue
         for module in use.params.of:
             shard = surely_sharded(trace, module, taken, 2)
-            if shard is None or trace.ignores_some(module):
+            if shard is None or by_other_choices(shard, use) or trace.ignores_some(module):
                 continue
             yield Finding(
                 at=use,

@@ -34,6 +34,12 @@ def _of_another_pick(shard: Shard, module: Value, at: Event) -> bool:
     return len(drawn) == 2 and not set(shard.loops) & set(at.loops)
 
 
+def by_other_choices(shard: Shard, at: Event) -> bool:
+    """True when each of the two rests on a choice that the other does not ask for: one run may never make both."""
+    one, other = ({(g.key, g.holds) for g in event.guards if g.kind == "other"} for event in (shard, at))
+    return bool(one - other) and bool(other - one)
+
+
 def plain_state(trace: Trace, load: LoadState) -> str:
     """What the loaded state dict is, in words, when it holds whole, plain tensors; empty when that is not sure."""
     if load.state is None:
