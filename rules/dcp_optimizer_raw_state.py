@@ -33,9 +33,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fsdp_lint.rule import Finding, Rule, Severity
-from fsdp_lint.trace.events import Event, LoadState, Shard, Step, TakeState
+from fsdp_lint.trace.events import LoadState, Step
+from fsdp_lint.trace.saving import raw_optimizer_states, shards_of
 from fsdp_lint.trace.trace import Trace, called
-from fsdp_lint.trace.values import Const, Optimizer, StateDict, Value, exclusive, parts
+from fsdp_lint.trace.values import Const, Optimizer, exclusive
 
 EAGER = ("Adagrad",)
 
@@ -45,13 +46,11 @@ def check(trace: Trace) -> Iterator[Finding]:
     for load in trace.every(LoadState):
         if load.form != "filled" or load.state is None:
             continue
-        for state in _raw_states(load.state):
-            optimizer = state.of
-            assert isinstance(optimizer, Optimizer)
-            shard = _sharded(trace, optimizer, load)
+        for state, optimizer in raw_optimizer_states(load.state):
+            shard = next(shards_of(trace, optimizer, load), None)
             if shard is None or not _is_fresh(trace, optimizer, load):
                 continue
-            taken = next((event for event in trace.every(TakeState) if event.state is state), None)
+            taken = trace.taken(state)
             yield Finding(
                 at=load,
                 message=f"`{called(optimizer)}` has made no step yet, so its `state_dict()` holds no state: "
@@ -62,21 +61,6 @@ def check(trace: Trace) -> Iterator[Finding]:
                 ],
             )
             break
-
-
-def _raw_states(state: Value) -> Iterator[StateDict]:
-    for part in parts(state):
-        if isinstance(part, StateDict) and part.form == "raw" and isinstance(part.of, Optimizer):
-            yield part
-
-
-def _sharded(trace: Trace, optimizer: Optimizer, at: Event) -> Shard | None:
-    for params in optimizer.holds:
-        for module in params.of:
-            shard = trace.sharded(module, at)
-            if shard is not None:
-                return shard
-    return None
 
 
 def _is_fresh(trace: Trace, optimizer: Optimizer, load: LoadState) -> bool:

@@ -63,7 +63,7 @@ def check(trace: Trace) -> Iterator[Finding]:
 def _taken(trace: Trace, state: StateDict) -> TakeState | None:
     if state.form != "raw" or not is_fsdp1(state.of):
         return None
-    return next((event for event in trace.every(TakeState) if event.state is state), None)
+    return trace.taken(state)
 
 
 def _is_full(trace: Trace, taken: TakeState) -> bool:

@@ -39,7 +39,7 @@ from collections.abc import Iterator
 from fsdp_lint.fix.calls import asked
 from fsdp_lint.fix.edits import Fix, InsertBefore
 from fsdp_lint.rule import Applicability, Finding, Rule, Severity
-from fsdp_lint.trace.events import BuildOptimizer, Event, Forward, RepointOptimizer, Shard
+from fsdp_lint.trace.events import BuildOptimizer, Event, Forward, Shard
 from fsdp_lint.trace.granularity import own_parts
 from fsdp_lint.trace.trace import Trace, called, covers, flag_of, gathered_since, related
 from fsdp_lint.trace.values import Const, Params, Value
@@ -48,7 +48,7 @@ from fsdp_lint.trace.values import Const, Params, Value
 def check(trace: Trace) -> Iterator[Finding]:
     """One finding for each optimizer that holds whole parameters of a sharded model."""
     for build in trace.every(BuildOptimizer):
-        if _is_cared_for(trace, build):
+        if trace.looked_after(build.optimizer):
             continue
         for params in build.optimizer.holds:
             taken = params.taken or build
@@ -95,12 +95,6 @@ def _is_left_whole(root: Shard) -> bool:
 def _concerns(trace: Trace, root: Shard, model: Value) -> bool:
     """True when the parameters that are asked for may lie in the root's own unit."""
     return own_parts(trace, root, root.module if covers(model, root.module) else model) != []
-
-
-def _is_cared_for(trace: Trace, build: BuildOptimizer) -> bool:
-    if any(event.optimizer is build.optimizer for event in trace.every(RepointOptimizer)):
-        return True
-    return any(True for _ in trace.handed_over(build.optimizer))
 
 
 def _fix(trace: Trace, taken: Event, root: Shard, model: Value) -> Fix | None:

@@ -48,7 +48,6 @@ from fsdp_lint.trace.events import (
     BuildOptimizer,
     Event,
     Handed,
-    RepointOptimizer,
     Shard,
     Step,
     TakeParameters,
@@ -92,9 +91,7 @@ def check(trace: Trace) -> Iterator[Finding]:
 
 def _is_cared_for(trace: Trace, build: BuildOptimizer, late: Shard) -> bool:
     optimizer = build.optimizer
-    if any(event.optimizer is optimizer for event in trace.every(RepointOptimizer)):
-        return True
-    if any(True for _ in trace.handed_over(optimizer)):
+    if trace.looked_after(optimizer):
         return True
     steps = [step for step in trace.every(Step) if step.optimizer is optimizer]
     if any(trace.before(late, step, optimizer) for step in steps):

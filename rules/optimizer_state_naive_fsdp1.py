@@ -36,52 +36,41 @@ from collections.abc import Iterator
 
 from fsdp_lint.rule import Finding, Rule, Severity
 from fsdp_lint.trace.events import Event, LoadState, Save, Shard
-from fsdp_lint.trace.saving import by_every_rank
+from fsdp_lint.trace.saving import by_every_rank, raw_optimizer_states, shards_of
 from fsdp_lint.trace.trace import Trace, called, gives_whole_gradients, runs_alone
-from fsdp_lint.trace.values import Loaded, Optimizer, StateDict, Value, parts
+from fsdp_lint.trace.values import Loaded, Optimizer, Value
 
 
 def check(trace: Trace) -> Iterator[Finding]:
     """One finding for each save of one rank's state, or for each load of one where none is saved."""
-    saves = [(save, state) for save in trace.every(Save) for state in _raw_states(save.content)]
-    for save, state in saves:
-        shard = _shard_of(trace, state.of, save)
+    saves = [(save, optimizer) for save in trace.every(Save) for _, optimizer in raw_optimizer_states(save.content)]
+    for save, optimizer in saves:
+        shard = _shard_of(trace, optimizer, save)
         if shard is None or by_every_rank(save) or save.path_by_rank or runs_alone(save) or trace.in_test(save):
             continue
         yield Finding(
             at=save,
-            message=f"`{called(state.of)}.state_dict()` is this rank's piece of the optimizer's state, "
+            message=f"`{called(optimizer)}.state_dict()` is this rank's piece of the optimizer's state, "
             "and no other rank's is saved",
             because=[(shard, f"`{called(shard.module)}` is wrapped by FSDP1 here")],
         )
-    saved = any(_shard_of(trace, state.of, save) is not None for save, state in saves)
+    saved = any(_shard_of(trace, optimizer, save) is not None for save, optimizer in saves)
     for load in trace.every(LoadState):
-        optimizer = load.into[0]
-        shard = _shard_of(trace, optimizer, load)
+        into = load.into[0]
+        shard = _shard_of(trace, into, load) if isinstance(into, Optimizer) else None
         if shard is None or saved or load.how != "load_state_dict" or not _is_shared_file(load.state):
             continue
         if runs_alone(load) or trace.in_test(load):
             continue
         yield Finding(
             at=load,
-            message=f"every rank loads one file into `{called(optimizer)}`, whose state is a different piece on each",
+            message=f"every rank loads one file into `{called(into)}`, whose state is a different piece on each",
             because=[(shard, f"`{called(shard.module)}` is wrapped by FSDP1 here")],
         )
 
 
-def _raw_states(content: Value) -> Iterator[StateDict]:
-    for part in parts(content):
-        if isinstance(part, StateDict) and part.form == "raw" and isinstance(part.of, Optimizer):
-            yield part
-
-
-def _shard_of(trace: Trace, optimizer: Value, at: Event) -> Shard | None:
-    for params in optimizer.holds if isinstance(optimizer, Optimizer) else ():
-        for module in params.of:
-            shard = trace.sharded(module, at, 1)
-            if shard is not None and not gives_whole_gradients(shard):
-                return shard
-    return None
+def _shard_of(trace: Trace, optimizer: Optimizer, at: Event) -> Shard | None:
+    return next((s for s in shards_of(trace, optimizer, at, 1) if not gives_whole_gradients(s)), None)
 
 
 def _is_shared_file(state: Value | None) -> bool:

@@ -47,7 +47,6 @@ from fsdp_lint.trace.saving import (
     loose_shards,
     optimizer_states,
     raw_states,
-    taken,
 )
 from fsdp_lint.trace.trace import Trace, called, runs_alone
 from fsdp_lint.trace.values import StateDict
@@ -59,7 +58,7 @@ def check(trace: Trace) -> Iterator[Finding]:
         if runs_alone(save) or save.path_by_rank:
             continue
         for state in raw_states(trace, save):
-            take = taken(trace, state)
+            take = trace.taken(state)
             shard = trace.sharded(state.of, take or save, 2)
             assert shard is not None
             yield Finding(
@@ -86,7 +85,7 @@ def check(trace: Trace) -> Iterator[Finding]:
 
 
 def _of_optimizer(trace: Trace, save: Save, state: StateDict) -> Finding:
-    take = taken(trace, state)
+    take = trace.taken(state)
     edits = saved_whole(trace, save, optimizer_states(trace, save))
     message = "Gather the optimizer's whole state on all ranks and save it on rank 0"
     return Finding(

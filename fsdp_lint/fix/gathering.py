@@ -12,7 +12,7 @@ from fsdp_lint.fix.spelling import spelled
 from fsdp_lint.source.file import Site
 from fsdp_lint.trace.events import Backward, Save, Step, TakeState
 from fsdp_lint.trace.models.checkpoint import STATE
-from fsdp_lint.trace.saving import by_every_rank, by_rank_zero, optimizer_states, taken
+from fsdp_lint.trace.saving import by_every_rank, by_rank_zero, optimizer_states
 from fsdp_lint.trace.trace import Trace, called, called_by_one_rank, common_depth, rank_guard
 from fsdp_lint.trace.values import Optimizer, StateDict
 
@@ -32,7 +32,7 @@ def saved_whole(trace: Trace, save: Save, states: Iterable[StateDict]) -> tuple[
         if found is None:
             return None
         wanted.append(found)
-        beside += [take for take in (taken(trace, state),) if take is not None]
+        beside += [take for take in (trace.taken(state),) if take is not None]
     wanted += [found for state in optimizer_states(trace, save) if (found := _collected(trace, save, state, beside))]
     unique = {id(each.call.node): (each, imports) for each, imports in wanted}
     alone: tuple[Edit, ...] | None = ()
@@ -55,7 +55,7 @@ def _collected(
 
     `beside` are the calls that take the states of models for the same file.
     """
-    take = taken(trace, state)
+    take = trace.taken(state)
     if take is None or not (by_every_rank(save) or by_rank_zero(save)):
         return None
     # What is kept between calls or over steps, an average say, is not for the file alone.

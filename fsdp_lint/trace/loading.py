@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fsdp_lint.trace.events import Event, LoadState, Save, SetEntry, Shard, TakeState
+from fsdp_lint.trace.events import Event, LoadState, Save, SetEntry, Shard
 from fsdp_lint.trace.saving import loose_shards, raw_states
 from fsdp_lint.trace.trace import Trace, called
 from fsdp_lint.trace.values import Choice, Loaded, Mapping, Module, Sequence, StateDict, Tensor, Value, exclusive, parts
@@ -87,7 +87,7 @@ def _plain_dict(trace: Trace, state: StateDict, load: LoadState) -> str:
         return "gathered"
     if state.form != "raw" or not isinstance(state.of, Module) or state.of.each:
         return ""
-    taken = next((event for event in trace.every(TakeState) if event.state is state), None)
+    taken = trace.taken(state)
     known = state.of.library is not None or state.of.cls is not None
     if taken is None or not known or trace.sharded(state.of, taken) is not None:
         return ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fsdp_lint.trace.events import ChooseStateForm, Event, Handed, LoadState, Save, TakeState
+from fsdp_lint.trace.events import ChooseStateForm, Event, Handed, LoadState, Save, Shard, TakeState
 from fsdp_lint.trace.trace import Trace, fsdp2_only, rank_guard
 from fsdp_lint.trace.values import (
     Choice,
@@ -38,8 +38,7 @@ def raw_states(trace: Trace, save: Save) -> Iterator[StateDict]:
             continue
         if gathered and isinstance(save.content, Choice):
             continue
-        taken = next((e for e in trace.every(TakeState) if e.state is state), None)
-        if trace.sharded(state.of, taken or save, 2) is not None and not _is_wrapped(state.of):
+        if trace.sharded(state.of, trace.taken(state) or save, 2) is not None and not _is_wrapped(state.of):
             yield state
 
 
@@ -75,11 +74,7 @@ def shares(trace: Trace, save: Save) -> str:
         if isinstance(part, StateDict):
             if part.form == "full-rank0" and trace.sharded(model_of(part), save) is not None:
                 return f"`{part.name}` is empty on every rank but 0"
-            if (
-                isinstance(part.of, Optimizer)
-                and part.form in ("raw", "sharded")
-                and _sharded_optimizer(trace, part, save)
-            ):
+            if _is_own_part(trace, part, save):
                 return f"`{part.name}` holds this rank's part of the optimizer's state"
         if isinstance(part, Tensor) and part.form == "local" and _sharded_source(trace, part, save):
             return "the local shards differ from rank to rank"
@@ -91,12 +86,6 @@ def model_of(state: StateDict) -> Value:
     if isinstance(state.of, Optimizer) and state.of.holds:
         return state.of.holds[0].of[0]
     return state.of
-
-
-def _sharded_optimizer(trace: Trace, state: StateDict, save: Save) -> bool:
-    optimizer = state.of
-    assert isinstance(optimizer, Optimizer)
-    return any(trace.sharded(m, save) is not None for params in optimizer.holds for m in params.of)
 
 
 def _sharded_source(trace: Trace, tensor: Tensor, save: Save) -> bool:
@@ -111,9 +100,31 @@ def _sharded_source(trace: Trace, tensor: Tensor, save: Save) -> bool:
 def optimizer_states(trace: Trace, save: Save) -> Iterator[StateDict]:
     """Raw states of optimizers of sharded models that are saved."""
     for part in parts(save.content):
-        if isinstance(part, StateDict) and isinstance(part.of, Optimizer) and part.form in ("raw", "sharded"):
-            if _sharded_optimizer(trace, part, save):
-                yield part
+        if isinstance(part, StateDict) and _is_own_part(trace, part, save):
+            yield part
+
+
+def _is_own_part(trace: Trace, state: StateDict, save: Save) -> bool:
+    """True for this rank's part of the state of an optimizer."""
+    if not isinstance(state.of, Optimizer) or state.form not in ("raw", "sharded"):
+        return False
+    return any(True for _ in shards_of(trace, state.of, save))
+
+
+def raw_optimizer_states(value: Value) -> Iterator[tuple[StateDict, Optimizer]]:
+    """The state dicts in a value that an optimizer's own `state_dict()` gave, each with its optimizer."""
+    for part in parts(value):
+        if isinstance(part, StateDict) and part.form == "raw" and isinstance(part.of, Optimizer):
+            yield part, part.of
+
+
+def shards_of(trace: Trace, optimizer: Optimizer, at: Event, generation: int | None = None) -> Iterator[Shard]:
+    """The sharding calls by which models of an optimizer are sharded when `at` happens, one for each of them."""
+    for params in optimizer.holds:
+        for module in params.of:
+            shard = trace.sharded(module, at, generation)
+            if shard is not None:
+                yield shard
 
 
 def lone_optimizer_state(trace: Trace, save: Save) -> StateDict | None:
@@ -125,7 +136,7 @@ def lone_optimizer_state(trace: Trace, save: Save) -> StateDict | None:
         plain_sgd = optimizer.cls.rpartition(".")[2] == "SGD" and "momentum" not in optimizer.kwargs
         stale = any(trace.shards_after(params) for params in optimizer.holds)
         modules = [module for params in optimizer.holds for module in params.of]
-        at = taken(trace, state) or save
+        at = trace.taken(state) or save
         if not plain_sgd and not stale and all(_by_fsdp2_only(trace, module, at) for module in modules):
             return state
     return None
@@ -133,11 +144,6 @@ def lone_optimizer_state(trace: Trace, save: Save) -> StateDict | None:
 
 def _by_fsdp2_only(trace: Trace, module: Value, at: Event) -> bool:
     return fsdp2_only(trace, module, at) is not None and not _is_wrapped(module)
-
-
-def taken(trace: Trace, state: StateDict) -> TakeState | None:
-    """Where a state dict is taken; None where the run did not see it."""
-    return next((event for event in trace.every(TakeState) if event.state is state), None)
 
 
 def by_rank_zero(save: Save) -> bool:

@@ -16,6 +16,7 @@ from fsdp_lint.trace.events import (
     Forward,
     Handed,
     Replicate,
+    RepointOptimizer,
     Reshard,
     Shard,
     ShardEach,
@@ -33,6 +34,7 @@ from fsdp_lint.trace.values import (
     Optimizer,
     Params,
     Sequence,
+    StateDict,
     Tensor,
     Value,
     exclusive,
@@ -113,14 +115,8 @@ class Trace:
 
     def covering(self, module: Value, at: Event, generation: int | None = None) -> Shard | None:
         """The sharding call that has sharded `module`, itself or with what it is part of, when `at` happens."""
-        for event in self.every(Shard):
-            if generation is not None and event.generation != generation:
-                continue
-            if not any(covers(one, module) for one in (event.module, *event.group)):
-                continue
-            if exclusive(event.guards, at.guards):
-                continue
-            if event.entry != at.entry or event.order < at.order:
+        for event in self._shards_until(at, generation):
+            if any(covers(one, module) for one in (event.module, *event.group)):
                 return event
         return None
 
@@ -140,16 +136,21 @@ class Trace:
 
     def sharded(self, module: Value, at: Event, generation: int | None = None) -> Shard | None:
         """The sharding call by which parameters of `module` are sharded when `at` happens: on, around or in it."""
-        for event in self.every(Shard):
-            if generation is not None and event.generation != generation:
-                continue
-            if touches(event.module, module) and not exclusive(event.guards, at.guards):
-                if event.entry != at.entry or event.order < at.order:
-                    return event
+        for event in self._shards_until(at, generation):
+            if touches(event.module, module):
+                return event
         for each in self.every(ShardEach):
             if touches(each.module, module) and (each.order < at.order) and generation != 1:
                 return Shard(site=each.site, module=each.module, generation=2, guards=each.guards, order=each.order)
         return None
+
+    def _shards_until(self, at: Event, generation: int | None) -> Iterator[Shard]:
+        """The sharding calls that may have been made when `at` happens, of one generation of FSDP or of both."""
+        for event in self.every(Shard):
+            if generation is not None and event.generation != generation:
+                continue
+            if (event.entry != at.entry or event.order < at.order) and not exclusive(event.guards, at.guards):
+                yield event
 
     def handed(self, value: Value, since: Event | None = None) -> Iterator[Handed]:
         """The calls to unknown code that got `value`, something that holds it, or something that it holds.
@@ -173,6 +174,16 @@ class Trace:
                 continue
             if any(part is value for one in event.values for part in parts(one)):
                 yield event
+
+    def taken(self, state: StateDict) -> TakeState | None:
+        """Where a state dict is taken; None where the run did not see it."""
+        return next((event for event in self.every(TakeState) if event.state is state), None)
+
+    def looked_after(self, optimizer: Optimizer) -> bool:
+        """True when an optimizer gets other parameters later, or goes to unknown code that may give it some."""
+        if any(event.optimizer is optimizer for event in self.every(RepointOptimizer)):
+            return True
+        return any(True for _ in self.handed_over(optimizer))
 
     def shards_after(self, params: Params) -> list[Shard]:
         """The sharding calls that replace parameters after these were taken."""

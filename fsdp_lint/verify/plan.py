@@ -7,8 +7,6 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-MODES = ("nccl", "simulate", "cpu")
-
 
 class CannotRun(Exception):
     """The proof cannot be had; the message is one line."""

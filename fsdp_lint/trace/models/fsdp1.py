@@ -10,7 +10,6 @@ NAMES = (
     "torch.distributed.fsdp.FullyShardedDataParallel",
     "torch.distributed.fsdp.fully_sharded_data_parallel.FullyShardedDataParallel",
 )
-REPLICAS = ("DistributedDataParallel",)
 # Attributes that DDP reads and no FSDP does.
 FLAGS = frozenset({"require_backward_grad_sync"})
 # Methods that a module has by FSDP1 and not by FSDP2 (dir() of both, torch 2.13.0).

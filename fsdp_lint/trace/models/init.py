@@ -283,9 +283,6 @@ def differing(value: Value) -> str | None:
 
 
 SEEDS = ("torch.manual_seed", "torch.random.manual_seed")
-CUDA_SEEDS = tuple(
-    f"torch.{home}.{name}" for home in ("cuda", "cuda.random") for name in ("manual_seed", "manual_seed_all")
-)
 
 FUNCTIONS: dict[str, Handler] = {
     **{f"torch.nn.init.{name}": init_function for name in INIT},
