@@ -257,13 +257,17 @@ def verify(
     from fsdp_lint.verify import proof, report
     from fsdp_lint.verify.expectations import Expectation
     from fsdp_lint.verify.plan import Target
+    from fsdp_lint.verify.processes import Terminated
 
     target = Target(module=module, arguments=program) if module else Target(program[0], "", program[1:])
     entry = proof.find_entry(target)
     wish = proof.Wish(
         target, mode, ranks, steps, timeout, patience, fixes, after, tuple(Expectation.parse(each) for each in expect)
     )
-    proved = proof.prove(wish, load(Path(entry).parent, config))
+    try:
+        proved = proof.prove(wish, load(Path(entry).parent, config))
+    except Terminated:
+        return TERMINATED
     _complain(proved.errors)
     if not proved.ran:
         _echo(report.failure(proved))
@@ -459,14 +463,10 @@ def main() -> NoReturn:
         # A terminal that cannot show a character is no reason to show nothing.
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
-    from fsdp_lint.verify.processes import Terminated
-
     try:
         code = _run()
     except (KeyboardInterrupt, click.Abort):
         code = INTERRUPTED
-    except Terminated:
-        code = TERMINATED
     except _ReaderLeft:
         # What is still in the buffer goes nowhere, also when Python shuts down.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
