@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from fsdp_lint.trace.events import Collective, Event, Forward
 from fsdp_lint.trace.models.collectives import AGREEING
 from fsdp_lint.trace.trace import Trace
-from fsdp_lint.trace.values import Choice, Condition, Literal, Object, Product, Tensor, Unknown, Value, parts
+from fsdp_lint.trace.values import Choice, Condition, Literal, Mapping, Object, Product, Tensor, Unknown, Value, parts
 
 # Calls of these names bring the ranks together.
 TOGETHER = re.compile(
@@ -50,7 +50,8 @@ def _agreed(trace: Trace, at: Event) -> set[int]:
 
 
 def sources(values: tuple[Value, ...], counts: bool = True) -> Iterator[Value]:
-    """The values and what they were made from, but for shapes, and for lengths where `counts` is False."""
+    """The values and what they were made from, but for shapes, for lengths where `counts` is False, and for the other
+    entries of dicts."""
     todo, seen = list(values), set()
     while todo:
         value = todo.pop()
@@ -61,7 +62,9 @@ def sources(values: tuple[Value, ...], counts: bool = True) -> Iterator[Value]:
         names = {value.key, value.name}
         if names & SHAPES or (names & COUNTS and not counts):
             continue
-        todo.extend(part for part in parts(value) if part is not value)
+        # What else a dict holds says nothing of what is looked up in it.
+        if not isinstance(value, Mapping):
+            todo.extend(part for part in parts(value) if part is not value)
         if isinstance(value, Unknown | Tensor):
             todo.extend(value.inputs)
         tests: tuple[Literal, ...] = value.true if isinstance(value, Condition) else ()
