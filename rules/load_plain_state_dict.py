@@ -24,7 +24,8 @@ Call `set_model_state_dict(model, state, options=StateDictOptions(full_state_dic
 Where the entries are DTensors: they went through `distribute_tensor`, or `torch.distributed.checkpoint.load` has filled
 a state dict of this model, or each rank reads back its own file, or the program has itself saved shards. The rule is
 silent there, and where unknown code had the state dict in its hands. It does not see parameters that are copied one by
-one. `load_state_dict` of an optimizer is not looked at.
+one. `load_state_dict` of an optimizer is not looked at. Where sharding and the load belong to modes of different names
+(`strategy == "fsdp2"`, `kind == "adapter"`), a run may never make both, and the rule is silent.
 
 ## References
 
@@ -41,7 +42,7 @@ from fsdp_lint.fix.edits import Edit, Fix, Replace
 from fsdp_lint.fix.spelling import spelled
 from fsdp_lint.rule import Applicability, Finding, Rule, Severity
 from fsdp_lint.trace.events import LoadState
-from fsdp_lint.trace.loading import plain_state, surely_sharded
+from fsdp_lint.trace.loading import by_other_modes, plain_state, surely_sharded
 from fsdp_lint.trace.trace import Trace, called, rank_guard
 from fsdp_lint.trace.values import Optimizer
 
@@ -55,7 +56,7 @@ def check(trace: Trace) -> Iterator[Finding]:
         if load.form != "own" or isinstance(model, Optimizer) or trace.in_test(load):
             continue
         shard = surely_sharded(trace, model, load, 2)
-        words = plain_state(trace, load) if shard is not None else ""
+        words = plain_state(trace, load) if shard is not None and not by_other_modes(shard, load) else ""
         if shard is None or not words:
             continue
         yield Finding(

@@ -5,7 +5,19 @@ from __future__ import annotations
 from fsdp_lint.trace.events import Event, LoadState, Save, SetEntry, Shard
 from fsdp_lint.trace.saving import loose_shards, raw_states
 from fsdp_lint.trace.trace import Trace, called
-from fsdp_lint.trace.values import Choice, Loaded, Mapping, Module, Sequence, StateDict, Tensor, Value, exclusive, parts
+from fsdp_lint.trace.values import (
+    Choice,
+    Literal,
+    Loaded,
+    Mapping,
+    Module,
+    Sequence,
+    StateDict,
+    Tensor,
+    Value,
+    exclusive,
+    parts,
+)
 
 # What these get of a state dict, they only read.
 READERS = ("print", "len", "info", "debug", "warning", "log", "keys", "append", "update", "load_state_dict")
@@ -36,8 +48,20 @@ def _of_another_pick(shard: Shard, module: Value, at: Event) -> bool:
 
 def by_other_choices(shard: Shard, at: Event) -> bool:
     """True when each of the two rests on a choice that the other does not ask for: one run may never make both."""
-    one, other = ({(g.key, g.holds) for g in event.guards if g.kind == "other"} for event in (shard, at))
+    return _apart(*({g for g in event.guards if g.kind == "other"} for event in (shard, at)))
+
+
+def by_other_modes(shard: Shard, at: Event) -> bool:
+    """The same of modes only, which have a name: `strategy == "fsdp2"` here, `kind == "adapter"` there."""
+    return _apart(*({g for g in event.guards if g.holds and _names_a_mode(g)} for event in (shard, at)))
+
+
+def _apart(one: set[Literal], other: set[Literal]) -> bool:
     return bool(one - other) and bool(other - one)
+
+
+def _names_a_mode(literal: Literal) -> bool:
+    return literal.kind == "other" and literal.key[0] == "equals" and isinstance(literal.key[-1], str)
 
 
 def plain_state(trace: Trace, load: LoadState) -> str:
