@@ -254,7 +254,7 @@ def verify(
     if not program and module is None:
         raise click.UsageError("Name a script, or a module with -m.")
     from fsdp_lint.settings import load
-    from fsdp_lint.verify import proof, report
+    from fsdp_lint.verify import progress, proof, report
     from fsdp_lint.verify.expectations import Expectation
     from fsdp_lint.verify.plan import Target
     from fsdp_lint.verify.processes import Terminated
@@ -265,7 +265,7 @@ def verify(
         target, mode, ranks, steps, timeout, patience, fixes, after, tuple(Expectation.parse(each) for each in expect)
     )
     try:
-        proved = proof.prove(wish, load(Path(entry).parent, config))
+        proved = proof.prove(wish, load(Path(entry).parent, config), progress.shown())
     except Terminated:
         return TERMINATED
     _complain(proved.errors)

@@ -62,7 +62,7 @@ TABLE: dict[str, tuple[set[str], set[str]]] = {
 TRACE = ["values", "events", "trace", "models", "state", "calls", "interpret"]
 
 # Inside `verify` only the instrument knows torch, and it knows nothing but what it is told and what it measures.
-INSTRUMENT = {"instrument", "measures", "plan", "overlay", "kept"}
+INSTRUMENT = {"instrument", "measures", "plan", "overlay", "kept", "progress"}
 
 FILES = sorted(PACKAGE.rglob("*.py")) + sorted(path for path in RULES.glob("*.py") if path.name != "__init__.py")
 

@@ -60,8 +60,10 @@ def fork_ranks(
     ranks: int,
     logs: Path,
     limits: Limits,
+    watch: Callable[[], None] = lambda: None,
 ) -> list[Ending]:
     """Runs `target(rank)` in forked processes, whose exit codes it returns; `logs/RANK.log` takes what they print.
+    `watch` is called again and again meanwhile.
 
     Each rank leads a session of its own. When this returns, or raises, every rank is gone with all that it started.
     """
@@ -77,7 +79,7 @@ def fork_ranks(
                     _be_a_rank(target, rank, environment(rank), logs / f"{rank}.log", parent)
                 running[pid] = rank
             gc.unfreeze()
-            endings = _wait_for(running, limits)
+            endings = _wait_for(running, limits, watch)
         finally:
             _end_all(list(running), owned)
     return [endings.get(rank, Ending()) for rank in range(ranks)]
@@ -171,21 +173,23 @@ def _write_to(log: Path) -> None:
 # ----------------------------------------------------------------------------------------------- the parent's side
 
 
-def _wait_for(running: Mapping[int, int], limits: Limits) -> dict[int, Ending]:
+def _wait_for(running: Mapping[int, int], limits: Limits, watch: Callable[[], None]) -> dict[int, Ending]:
     """The ending of each rank that ended by itself in time."""
     endings: dict[int, Ending] = {}
     waiting = dict(running)
-    _collect(waiting, endings, limits.whole, limits.grace)
+    _collect(waiting, endings, limits.whole, limits.grace, watch)
     if waiting and limits.warning is not None:
         _signal(waiting, limits.warning)
-        _collect(waiting, endings, limits.last_words, limits.last_words)
+        _collect(waiting, endings, limits.last_words, limits.last_words, watch)
     if waiting:  # the log is to say where each of them stood
         _signal(waiting, signal.SIGUSR1)
         time.sleep(0.3)
     return endings
 
 
-def _collect(waiting: dict[int, int], endings: dict[int, Ending], whole: float, grace: float) -> None:
+def _collect(
+    waiting: dict[int, int], endings: dict[int, Ending], whole: float, grace: float, watch: Callable[[], None]
+) -> None:
     """Moves each rank that ends in this time from the waiting ones to the endings."""
     deadline = time.monotonic() + whole
     while waiting and time.monotonic() < deadline:
@@ -196,6 +200,7 @@ def _collect(waiting: dict[int, int], endings: dict[int, Ending], whole: float, 
                 endings[rank] = _ending(status)
                 if status != 0:
                     deadline = min(deadline, time.monotonic() + grace)
+        watch()
         time.sleep(0.01)
 
 

@@ -21,6 +21,7 @@ from fsdp_lint.verify.measures import Run
 from fsdp_lint.verify.plan import CannotRun, Plan, Target
 from fsdp_lint.verify.probes import LATE
 from fsdp_lint.verify.processes import ended_by_signals
+from fsdp_lint.verify.progress import Silent
 from fsdp_lint.verify.verdicts import After, Verdict, judge
 
 OLDEST = (2, 9)
@@ -83,26 +84,34 @@ class Proof:
 _SAID = ("confirmed", "seen", "not seen")
 
 
-def prove(wish: Wish, settings: Settings) -> Proof:
+def prove(wish: Wish, settings: Settings, progress: Silent | None = None) -> Proof:
     """Runs the program, before and after. Raises CannotRun and what the engine raises."""
+    progress = progress or Silent()
+    try:
+        return _prove(wish, settings, progress)
+    finally:
+        progress.leave()
+
+
+def _prove(wish: Wish, settings: Settings, progress: Silent) -> Proof:
     entry = find_entry(wish.target)
     first = engine.analyse([Path(entry)], settings)
-    plan = _plan(wish, first)
+    plan = _plan(wish, first, progress)
     by_hand = None if wish.after is None else texts.from_hand(wish.after, entry, settings.root)
     with ended_by_signals():
-        before = runner.run(plan)
+        before = runner.run(plan, progress, "before")
         files = [Path(path) for path in before.files] or [Path(entry)]
         report = first if files == [Path(entry)] else engine.analyse(files, settings)
         replaced, errors = (by_hand, ()) if by_hand else texts.from_fixes(files, settings, wish.fixes == "all")
-        after = _after(plan, replaced) if replaced else None
+        after = _after(plan, replaced, progress) if replaced else None
     verdicts = judge(report.findings, before, after)
     kept = [each.check(before, after.run if after is not None else before) for each in wish.expectations]
     hashes = {path: hashlib.sha256(text).hexdigest() for path, text in replaced.items()}
     return Proof(plan, before, after, verdicts, kept, hashes, (*report.errors, *errors))
 
 
-def _after(plan: Plan, replaced: dict[str, bytes]) -> After:
-    run = runner.run(plan.after(replaced))
+def _after(plan: Plan, replaced: dict[str, bytes], progress: Silent) -> After:
+    run = runner.run(plan.after(replaced), progress, "after")
     missing = [
         os.path.relpath(path)
         for path, text in sorted(replaced.items())
@@ -135,13 +144,11 @@ def find_entry(target: Target) -> str:
     return spec.origin
 
 
-def _plan(wish: Wish, first: Report) -> Plan:
-    try:
-        instrument = runner.instrument()
-    except ImportError as error:
-        if error.name != "torch":
-            raise
-        raise CannotRun("verify runs the program, so it needs torch: pip install 'fsdp-lint[verify]'") from None
+def _plan(wish: Wish, first: Report, progress: Silent) -> Plan:
+    if importlib.util.find_spec("torch") is None:
+        raise CannotRun("verify runs the program, so it needs torch: pip install 'fsdp-lint[verify]'")
+    progress.say("torch is loaded")
+    instrument = runner.instrument()
     version = instrument.prepare()
     refuse_old(version)
     gpus = instrument.gpus()

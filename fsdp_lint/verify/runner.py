@@ -21,6 +21,7 @@ from fsdp_lint.verify.measures import RankRecord, Run, Trouble
 from fsdp_lint.verify.overlay import Overlay
 from fsdp_lint.verify.plan import Plan
 from fsdp_lint.verify.processes import Ending, Limits, fork_ranks, free_port, torchrun_environment
+from fsdp_lint.verify.progress import Silent
 
 GRACE = 8.0  # seconds that the other ranks get once one has failed
 _OF_A_LOG = 4000  # characters of a rank's output that are kept
@@ -41,18 +42,20 @@ def instrument() -> Any:
     return importlib.import_module("fsdp_lint.verify.instrument")
 
 
-def run(plan: Plan) -> Run:
+def run(plan: Plan, progress: Silent | None = None, name: str = "run") -> Run:
     """Runs the program as the plan says. Leaves no process, file, port or shared memory behind."""
+    progress = progress or Silent()
     with _notes() as notes:
         began = time.monotonic()
-        endings = _start(plan, notes)
+        progress.begin(name, notes, plan.processes)
+        endings = _start(plan, notes, progress)
         records = [_record(notes, rank) for rank in range(plan.processes)]
         troubles = [t for rank, ending in enumerate(endings) if (t := _trouble(rank, ending, records, notes))]
-        records = _with_reloads(records, notes)
+        records = _with_reloads(records, notes, progress)
         kept.restore(notes)
         hung = any(_is_hang(trouble) for trouble in troubles) and plan.mode != "simulate"
         own = [t for t in troubles if not _is_hang(t)]
-        return Run(
+        done = Run(
             mode=plan.mode,
             ranks=plan.ranks,
             records=records,
@@ -63,6 +66,8 @@ def run(plan: Plan) -> Run:
             files=tuple(sorted({path for record in records if record for path in record.visited})),
             seconds=time.monotonic() - began,
         )
+    progress.end(done.ended)
+    return done
 
 
 @contextmanager
@@ -75,7 +80,7 @@ def _notes() -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _start(plan: Plan, notes: Path) -> list[Ending]:
+def _start(plan: Plan, notes: Path, progress: Silent) -> list[Ending]:
     start: Callable[[Plan, int, Path], int] = instrument().run
     port = free_port()
     inherited = Overlay(plan.texts, notes).save()
@@ -87,7 +92,7 @@ def _start(plan: Plan, notes: Path) -> list[Ending]:
         return {"OMP_NUM_THREADS": "1", **given, **ours, **inherited, "PYTHONUNBUFFERED": "1"}
 
     limits = Limits(whole=plan.timeout, grace=GRACE, warning=signal.SIGUSR2)
-    return fork_ranks(lambda rank: start(plan, rank, notes), environment, plan.processes, notes, limits)
+    return fork_ranks(lambda rank: start(plan, rank, notes), environment, plan.processes, notes, limits, progress.look)
 
 
 def _record(notes: Path, rank: int) -> RankRecord | None:
@@ -121,12 +126,13 @@ def _is_hang(trouble: Trouble) -> bool:
     return any(word in trouble.text or word in trouble.log[-1500:] for word in _COMMUNICATION)
 
 
-def _with_reloads(records: list[RankRecord | None], notes: Path) -> list[RankRecord | None]:
+def _with_reloads(records: list[RankRecord | None], notes: Path, progress: Silent) -> list[RankRecord | None]:
     """The records, with what one process reads back from each file that was saved; it may die of it."""
     paths = sorted({save.path for r in records if r is not None for save in r.saves if save.path})
     if not paths:
         return records
     check = instrument().reload
+    progress.say("what was saved is read back")
 
     def read(_: int) -> int:
         found = {path: check(path, notes) for path in paths if os.path.exists(path)}

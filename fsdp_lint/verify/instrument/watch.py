@@ -34,6 +34,7 @@ from fsdp_lint.verify.instrument.storages import Storages
 from fsdp_lint.verify.instrument.values import Values, batch_of
 from fsdp_lint.verify.measures import Attempt, Collective, Held, RankRecord, Reading, Save, Trouble
 from fsdp_lint.verify.plan import Plan
+from fsdp_lint.verify.progress import note
 
 _CPU_IS_FULL = "can't allocate memory"  # what the CPU's allocator raises, as a RuntimeError
 _OURS = str(Path(__file__).parents[1])
@@ -93,6 +94,8 @@ class Watch:
 
         @functools.wraps(real)
         def fully_shard(module: Any, *args: Any, **kwargs: Any) -> Any:
+            if not self.values.built:
+                note(self.notes, self.rank, "sharding the model")
             with self._measuring():
                 self.values.about_to_shard(module)
             return real(module, *args, **kwargs)
@@ -156,6 +159,7 @@ class Watch:
             without = [n for n, p in self.models.parameters() if p.requires_grad and p.grad is None]
             self.seen["without_gradient"] = without
             self._batch_hook.remove()
+            note(self.notes, self.rank, f"step 1 of {self.plan.steps}")
 
     def _after_step(self, number: int) -> None:
         with self._measuring():
@@ -173,6 +177,8 @@ class Watch:
                 self.seen["last"] = True
         if number + 1 >= self.plan.steps and not self.plan.until_saved:
             self.leave(f"stopped after {self.steps.made} steps")
+        done = number + 1 >= self.plan.steps
+        note(self.notes, self.rank, "behind the steps" if done else f"step {number + 2} of {self.plan.steps}")
         if number + 1 == self.plan.steps and self.plan.counted == "some" and self.on_gpu:
             self.collectives.__enter__()  # whatever comes after the steps may hang, and is logged
         self._forget_peak()
@@ -230,6 +236,7 @@ class Watch:
         unfinished = self.notes / f"{self.rank}.json.part"
         unfinished.write_text(json.dumps(dataclasses.asdict(record)), encoding="utf-8")
         unfinished.rename(self.notes / f"{self.rank}.json")
+        note(self.notes, self.rank, "done")
         self._wait_for_others(error)
         with contextlib.suppress(BaseException):
             sys.stdout.flush()
