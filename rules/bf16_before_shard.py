@@ -2,8 +2,9 @@
 
 ## What it finds
 
-`.to(torch.bfloat16)`, `.bfloat16()`, `.half()`, or `from_pretrained(..., torch_dtype=torch.bfloat16)`, written out and
-under no condition of its own, on a model that is then sharded and trained by one of torch's own optimizers.
+`.to(torch.bfloat16)`, `.bfloat16()`, `.half()`, `from_pretrained(..., torch_dtype=torch.bfloat16)`, or
+`torch.set_default_dtype(torch.bfloat16)` around the making of a model, written out and under no condition of its own,
+where the model is then sharded and trained by one of torch's own optimizers.
 
 ## Why it is wrong
 

@@ -4,7 +4,8 @@
 
 An `if` (or a `continue`, `break` or `return` under one) that looks at this rank's own loss, outputs or batch, and
 decides on a forward or backward of a sharded model, on its optimizer's step, or on another collective: `if
-torch.isnan(loss): continue`, `if batch is None: continue`, `if val_loss < best: save()`.
+torch.isnan(loss): continue`, `if batch is None: continue`, `if val_loss < best: save()`; and a `break` that stands at
+the end of the round: `if val_loss > best: break`.
 
 ## Why it is wrong
 
@@ -39,8 +40,8 @@ from fsdp_lint.rule import Finding, Rule, Severity, Site
 from fsdp_lint.trace.agreement import own_values
 from fsdp_lint.trace.events import Backward, Event, Forward, Shard, Step
 from fsdp_lint.trace.together import collective_of
-from fsdp_lint.trace.trace import Trace, called
-from fsdp_lint.trace.values import Literal
+from fsdp_lint.trace.trace import Stop, Trace, called
+from fsdp_lint.trace.values import Literal, exclusive
 
 
 def check(trace: Trace) -> Iterator[Finding]:
@@ -50,7 +51,7 @@ def check(trace: Trace) -> Iterator[Finding]:
         guards = [literal for literal in event.guards if literal.site is not None and literal.site not in reported]
         what = _common(trace, event) if guards and not trace.in_test(event) else ""
         for literal in guards if what else ():
-            words = own_values(trace, literal, event)
+            words = own_values(trace, literal, event.order)
             if not words or _is_paired(trace, event, literal) or _fails(trace, literal):
                 continue
             assert literal.site is not None
@@ -60,6 +61,35 @@ def check(trace: Trace) -> Iterator[Finding]:
                 message=f"this test looks at {words}, and decides on {what}, which all ranks must do alike",
                 because=[(event, f"{what} is here")],
             )
+    yield from _early_ends(trace, reported)
+
+
+def _early_ends(trace: Trace, reported: set[Site]) -> Iterator[Finding]:
+    """One finding for each test on a rank's own values that ends a loop over something common."""
+    for stop in trace.stops:
+        for literal in stop.guards:
+            site = literal.site
+            if site is None or site in reported or not (words := own_values(trace, literal, stop.order)):
+                continue
+            event = next((event for event in trace.events if _comes_again(trace, event, stop, literal)), None)
+            if event is None or _fails(trace, literal):
+                continue
+            what = _common(trace, event)
+            reported.add(site)
+            yield Finding(
+                at=site,
+                message=f"this test looks at {words}, and ends the loop: {what} of its next round is for all ranks",
+                because=[(event, f"{what} is here")],
+            )
+
+
+def _comes_again(trace: Trace, event: Event, stop: Stop, literal: Literal) -> bool:
+    """True when the event is something common in each round of the loop that the stop ends for some ranks."""
+    if stop.loop not in event.loops or event.order >= stop.order or trace.in_test(event):
+        return False
+    if any(one.key == literal.key for one in event.guards) or exclusive(event.guards, stop.guards):
+        return False
+    return bool(_common(trace, event))
 
 
 def _common(trace: Trace, event: Event) -> str:

@@ -2,8 +2,8 @@
 
 ## What it finds
 
-A `try` around a sharding call whose `except Exception:` (or bare `except:`) neither raises nor ends the program, where
-the model is used after it.
+A `try` around a sharding call whose `except Exception:` (or bare `except:`, or one of `RuntimeError` or
+`AssertionError`, which sharding raises) neither raises nor ends the program, where the model is used after it.
 
 ## Why it is wrong
 
@@ -20,7 +20,7 @@ Let the error end the job: leave the `try` away, or log it and `raise`.
 ## When to leave it
 
 Where the handler shards or replicates the model in another way, or the error is caught around the whole training, the
-rule is silent, and so it is for handlers of named errors (`ImportError`, `AttributeError`), which look for a feature.
+rule is silent, and so it is for handlers of other errors (`ImportError`, `AttributeError`), which look for a feature.
 
 ## References
 

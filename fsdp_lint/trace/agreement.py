@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from fsdp_lint.trace.events import Collective, Event, Forward
+from fsdp_lint.trace.events import Collective, Forward
 from fsdp_lint.trace.models.collectives import AGREEING
 from fsdp_lint.trace.trace import Trace
 from fsdp_lint.trace.values import Choice, Condition, Literal, Mapping, Object, Product, Tensor, Unknown, Value, parts
@@ -21,13 +21,14 @@ COUNTS = frozenset({"len(...)", "size", "numel()", "numel", "nelement()"})
 STRUCTURE = ("in", "isinstance", "hasattr", "callable", "is", "choice")
 
 
-def own_values(trace: Trace, literal: Literal, at: Event) -> str:
-    """What a test looks at that each rank has for itself, in words; empty where the ranks agree, or it is not known."""
+def own_values(trace: Trace, literal: Literal, order: int) -> str:
+    """What a test at event number `order` looks at that each rank has for itself, in words; empty where the ranks
+    agree, or it is not known."""
     if literal.kind != "other" or literal.key[0] in STRUCTURE or not literal.values:
         return ""
     if literal.key[0] == "all" and any(inner[0] in (*STRUCTURE, "none") for inner, _ in literal.key[1]):
         return ""
-    agreed = _agreed(trace, at)
+    agreed = _agreed(trace, order)
     results = {event.result.number for event in trace.every(Forward) if event.result is not None}
     given, batch = False, False
     for value in sources(literal.values, _asks_for_none(literal)):
@@ -40,11 +41,11 @@ def own_values(trace: Trace, literal: Literal, at: Event) -> str:
     return "this rank's batch" if batch else ""
 
 
-def _agreed(trace: Trace, at: Event) -> set[int]:
-    """Numbers of the values that a collective has brought together before the event."""
+def _agreed(trace: Trace, order: int) -> set[int]:
+    """Numbers of the values that a collective has brought together before event number `order`."""
     found: set[int] = set()
     for event in trace.every(Collective):
-        if event.order < at.order and (event.op in AGREEING or event.op.startswith("broadcast")):
+        if event.order < order and (event.op in AGREEING or event.op.startswith("broadcast")):
             found.update(part.number for value in event.on for part in parts(value))
     return found
 

@@ -470,7 +470,10 @@ class Calls(State):
     def construct(self, cls: Class, call: Call) -> Value:
         """An object of a project class, its `__init__` run."""
         if self.is_module_class(cls):
-            made: Value = self.new(Module(cls=cls, args=tuple(call.args), kwargs=dict(call.kwargs), built=True))
+            module = self.new(Module(cls=cls, args=tuple(call.args), kwargs=dict(call.kwargs), built=True))
+            if not any(isinstance(frame.self_value, Module) for frame in self.frames):
+                self.note_built(module)
+            made: Value = module
         else:
             made = self.new(Instance(cls=cls, args=tuple(call.values())))
         found = self.class_attribute(cls, "__init__")
@@ -482,6 +485,10 @@ class Calls(State):
         if after is not None and isinstance(after[1], Function):
             self.enter(after[1], Call(site=call.site), made)
         return made
+
+    def note_built(self, made: Module) -> None:
+        """A model that is no part of another is made; the expression part of the machine gives it."""
+        raise NotImplementedError
 
     def _fill_fields(self, cls: Class, made: Value, call: Call) -> None:
         args = list(call.args)

@@ -737,6 +737,10 @@ class Expressions(Conditions):
                 return optimizer
         return self.construct(cls, call)
 
+    def note_built(self, made: Module) -> None:
+        """A model that is no part of another is made."""
+        table.note_built(self, made)
+
     def _invoke_unknown(self, function: Value, call: Call) -> Value:
         known = table.call_unknown(self, function, call)
         if known is not None:

@@ -16,7 +16,7 @@ from fsdp_lint.trace.models import table
 from fsdp_lint.trace.models.api import Call
 from fsdp_lint.trace.splitting import split_unevenly
 from fsdp_lint.trace.state import STATEMENTS, OutOfBudget
-from fsdp_lint.trace.trace import Leave, covers
+from fsdp_lint.trace.trace import Leave, Stop, covers
 from fsdp_lint.trace.values import (
     Bound,
     Choice,
@@ -40,6 +40,9 @@ from fsdp_lint.trace.values import (
     Value,
     choice,
 )
+
+# What sharding raises is among these; ImportError and AttributeError look for a feature.
+_WIDE = frozenset({"Exception", "BaseException", "RuntimeError", "AssertionError"})
 
 
 class Interpreter(Expressions):
@@ -118,6 +121,8 @@ class Interpreter(Expressions):
                 self.leave(failed=True)
             case cst.Continue() | cst.Break():
                 self.frame.dead = True
+                if isinstance(node, cst.Break) and self.loops:
+                    self.trace.stops.append(Stop(tuple(self.guards), self.loops[-1], len(self.trace.events)))
             case cst.Import() | cst.ImportFrom():
                 self.import_(node)
             case cst.Assert(test=test):
@@ -689,8 +694,8 @@ def _import_name(node: cst.Attribute | cst.Name) -> str:
 
 
 def _catches_all(handler: cst.ExceptHandler | cst.ExceptStarHandler) -> bool:
-    """True for a handler of all errors: bare, or of Exception."""
-    return handler.type is None or bool(table.words(handler.type) & {"Exception", "BaseException"})
+    """True for a handler of all errors, bare or of Exception, or of those that fail inside libraries."""
+    return handler.type is None or bool(table.words(handler.type) & _WIDE)
 
 
 def _gives_up(node: cst.CSTNode) -> bool:

@@ -74,6 +74,15 @@ class Leave:
     failed: bool = False
 
 
+@dataclass(frozen=True)
+class Stop:
+    """A `break`: whoever passes `guards` makes no further round of `loop`, the number that events have."""
+
+    guards: Guards
+    loop: int
+    order: int
+
+
 @dataclass
 class Trace:
     """The events of one run from one root, in order.
@@ -87,6 +96,7 @@ class Trace:
     gpu_memory: float = 80.0
     given: set[int] = field(default_factory=set)
     leaves: list[Leave] = field(default_factory=list)
+    stops: list[Stop] = field(default_factory=list)
     root: Path = Path()
     finished: bool = True
 

@@ -81,6 +81,9 @@ class Machine(Protocol):
     def store(self, value: Value, key: str, content: Value) -> None:
         """`value.key = content`."""
 
+    def stored(self, value: Value, key: str) -> Value | None:
+        """What was stored under `key` in this run; None where nothing was."""
+
     def child(self, value: Value, key: str) -> Value:
         """What an unknown value has under `key`; the same each time."""
 

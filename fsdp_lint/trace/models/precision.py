@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from fsdp_lint.trace.events import BuildScaler, Cast
-from fsdp_lint.trace.models.api import Call, Machine
-from fsdp_lint.trace.values import Const, External, Object, Unknown, Value
+from fsdp_lint.trace.models.api import NOTHING, Call, Machine
+from fsdp_lint.trace.values import Const, External, Module, Object, Unknown, Value
+
+# Stands for what is set for all of torch, under which its settings are stored.
+_DEFAULTS = Unknown(name="torch")
 
 SCALERS = (
     "torch.amp.GradScaler",
@@ -45,6 +48,22 @@ def note_loaded(run: Machine, call: Call, loaded: Value, how: str) -> None:
         dtype = dtype_of(call.kwargs.get(keyword))
         if dtype is not None:
             run.emit(Cast, call.site, value=loaded, dtype=dtype, how=f"{how}({keyword}=...)")
+
+
+def default_type(run: Machine, call: Call) -> Value:
+    """`torch.set_default_dtype(...)`: parameters that are made from here on are of that type."""
+    made = Object(cls="torch.set_default_dtype", args=(call.first(),), site=call.site)
+    run.store(_DEFAULTS, "dtype", made)
+    return NOTHING
+
+
+def note_built(run: Machine, made: Module) -> None:
+    """A model is made while another default type than float32 is set: it is of that type."""
+    default = run.stored(_DEFAULTS, "dtype")
+    if isinstance(default, Object) and default.site is not None:
+        dtype = dtype_of(default.args[0])
+        if dtype in LOW:
+            run.emit(Cast, default.site, value=made, dtype=dtype, how="set_default_dtype(...)")
 
 
 def by_method(run: Machine, call: Call) -> Value:
@@ -96,6 +115,7 @@ def _of_policy(policy: Object, field: str, position: int) -> Value | None:
 
 
 FUNCTIONS = {
+    "torch.set_default_dtype": default_type,
     **dict.fromkeys(SCALERS, plain_scaler),
     **dict.fromkeys(SHARDED_SCALERS, sharded_scaler),
 }

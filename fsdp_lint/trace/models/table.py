@@ -434,6 +434,11 @@ def call_unknown(run: Machine, function: Value, call: Call) -> Value | None:
 class_asked = fsdp1.asked
 
 
+def note_built(run: Machine, made: Module) -> None:
+    """A model of the project's own class is made."""
+    precision.note_built(run, made)
+
+
 def note_class(run: Machine, value: Value, classes: Value, by: str, site: Site) -> None:
     """A test of a module's class: the event, where FSDP1's class, DDP's or one of the project is asked for."""
     names = tuple(fsdp1.class_name(one) for one in parts(classes))
