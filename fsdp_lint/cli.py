@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from fsdp_lint.settings import Settings
 
 FOUND, FAILED, INTERRUPTED, TERMINATED = 1, 2, 130, 143
+_MODES = click.Choice(["nccl", "simulate", "shared", "cpu"])
 _FORMATS = click.Choice(["text", "concise", "json", "github"])
 
 
@@ -223,7 +224,7 @@ def explain(rule: str) -> int:
 @cli.command(short_help="Run a program before and after the fix, and prove it.")
 @click.argument("program", nargs=-1, required=False, type=click.UNPROCESSED, metavar="SCRIPT [-- ARGUMENTS...]")
 @click.option("-m", "module", metavar="MODULE", help="Run this module instead of a script.")
-@click.option("--mode", type=click.Choice(["nccl", "simulate", "cpu"]), help="How ranks are had.  [default: by GPUs]")
+@click.option("--mode", "modes", multiple=True, type=_MODES, help="How ranks are had; may be given twice.")
 @click.option("--ranks", type=click.IntRange(1), metavar="N", help="How many ranks.  [default: GPUs, 8 or 2]")
 @click.option("--steps", type=click.IntRange(1), default=6, show_default=True, help="Optimizer steps before the end.")
 @click.option("--fixes", type=click.Choice(["safe", "all"]), default="all", show_default=True, help="Fixes to prove.")
@@ -236,7 +237,7 @@ def explain(rule: str) -> int:
 def verify(
     program: tuple[str, ...],
     module: str | None,
-    mode: str | None,
+    modes: tuple[str, ...],
     ranks: int | None,
     steps: int,
     fixes: str,
@@ -249,8 +250,9 @@ def verify(
 ) -> int:
     """Run a training program as it is and with its mistakes fixed, both under instruments, and show what changed.
 
-    Modes: nccl (one rank a GPU), simulate (one rank of many, on one GPU or none), cpu (gloo ranks). Exit code: 0 each
-    mistake that was seen is gone and what is expected holds, 1 not so, 2 it could not be run."""
+    Modes: nccl (one rank a GPU), simulate (one rank of many, on one GPU or none: memory), shared (ranks that share one
+    GPU: training), cpu (gloo ranks). Without --mode: nccl on several GPUs, simulate and shared on one, cpu on none.
+    Exit code: 0 each mistake that was seen is gone and what is expected holds, 1 not so, 2 it could not be run."""
     if not program and module is None:
         raise click.UsageError("Name a script, or a module with -m.")
     from fsdp_lint.settings import load
@@ -261,9 +263,9 @@ def verify(
 
     target = Target(module=module, arguments=program) if module else Target(program[0], "", program[1:])
     entry = proof.find_entry(target)
-    wish = proof.Wish(
-        target, mode, ranks, steps, timeout, patience, fixes, after, tuple(Expectation.parse(each) for each in expect)
-    )
+    expectations = tuple(Expectation.parse(each) for each in expect)
+    mode, beside = (modes[0], modes[1:]) if modes else (None, ())
+    wish = proof.Wish(target, mode, ranks, steps, timeout, patience, fixes, after, expectations, beside)
     try:
         proved = proof.prove(wish, load(Path(entry).parent, config), progress.shown())
     except Terminated:

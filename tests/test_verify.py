@@ -19,7 +19,7 @@ from fsdp_lint.settings import Settings
 from fsdp_lint.verify import report, runner
 from fsdp_lint.verify.expectations import Expectation
 from fsdp_lint.verify.plan import CannotRun, Plan, Target
-from fsdp_lint.verify.proof import Proof, Wish, find_entry, prove, refuse_old
+from fsdp_lint.verify.proof import Proof, Wish, find_entry, modes, prove, refuse_old
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 KEYS = {"mode", "ranks", "device", "torch", "before", "after", "verdicts"}
@@ -120,6 +120,66 @@ def test_simulate_knows_memory_and_collectives_and_no_values(proved: Prove) -> N
     kinds = {each["kind"]: each["count"] for each in told["after"]["collectives"]}
     assert kinds == {"all_gather": 4, "reduce_scatter": 2}
     assert "not measured in this mode" in report.to_text(proof)
+
+
+def test_two_modes_are_kept_apart_and_each_says_what_it_knows(proved: Prove) -> None:
+    wanted = tuple(map(Expectation.parse, ("peak<=1GiB", "changed>=100%")))
+    proof = proved(files={"train.py": WRONG}, mode="simulate", ranks=4, beside=("cpu",), expectations=wanted)
+    assert [kept.holds for kept in proof.kept] == [True, True], "the peak by the first mode, changes by the other"
+    told = json.loads(report.to_json(proof))
+    (beside,) = told["beside"]
+    assert (told["mode"], beside["mode"]) == ("simulate", "cpu")
+    assert told["after"]["losses"] is None and len(beside["after"]["losses"]) == 6
+    said, because = verdict(proof, "optimizer-before-shard")
+    assert said == "confirmed" and because.startswith("cpu: "), "the mode that has seen parameters change"
+    text = report.to_text(proof)
+    assert text.index("mode simulate, one rank of 4") < text.index("mode cpu, 4 ranks")
+
+
+def test_what_one_mode_cannot_run_another_can(proved: Prove) -> None:
+    text = RIGHT.replace("fully_shard(model)", "model = torch.nn.parallel.DistributedDataParallel(model)")
+    text = text.replace("for layer in model:\n    fully_shard(layer)\n", "")
+    proof = proved(files={"train.py": text}, mode="simulate", beside=("cpu",))
+    assert proof.ran and not proof.ran_here
+    assert "could not be run in this mode: train.py failed before its first step" in report.to_text(proof)
+    assert proof.beside[0].before.steps == 6
+
+
+def test_modes_are_chosen_by_the_gpus() -> None:
+    wish = Wish(Target("train.py"))
+    assert [modes(wish, gpus) for gpus in (0, 1, 8)] == [("cpu",), ("simulate", "shared"), ("nccl",)]
+    assert modes(Wish(Target("train.py"), mode="simulate"), 1) == ("simulate",)
+
+
+def test_ranks_that_share_a_gpu_take_the_first_whatever_they_ask_for(proved: Prove, tmp_path: Path) -> None:
+    """Without a GPU, so the first one is mapped on to the CPU; the group is the one that has GPU tensors on gloo."""
+    other = (
+        'rank = int(os.environ["RANK"])\nassert torch.cuda.device_count() == 2\n'
+        "device = torch.device(f'cuda:{rank}')\n"
+        "with torch.cuda.device(rank):\n    extra = [torch.ones(2, device=device), torch.ones(2).cuda(rank),"
+        " torch.ones(2).to(rank), torch.ones(2, device=rank)]\n"
+        "dist.barrier(device_ids=[rank])\ndist.all_reduce(extra[0], op=dist.ReduceOp.AVG)\n"
+    )
+    (tmp_path / "train.py").write_text(RIGHT.replace("torch.manual_seed(0)", other), encoding="utf-8")
+    run = runner.run(Plan(Target(str(tmp_path / "train.py")), "shared", 2, on_cpu=True, timeout=60, patience=5))
+    assert run.steps == 6, [trouble.log for trouble in run.troubles]
+    assert run.parameters_changed == 1 and run.losses is not None and len(run.losses) == 6
+    assert run.peak_bytes is None and run.step_ms is None, "gloo's copies and a shared GPU say nothing of a real run"
+    mapped = {line.split("\t")[0] for record in run.alive for line in record.mapped}
+    assert {"other GPUs to the first", "backend nccl to gloo", "barrier(device_ids=...)"} <= mapped
+
+
+@pytest.mark.gpu
+def test_ranks_that_share_a_gpu_train_as_those_on_cpus_do(tmp_path: Path) -> None:
+    if not runner.instrument().gpus():
+        pytest.skip("needs a CUDA GPU")
+    (tmp_path / "train.py").write_text(RIGHT.replace('(4, 8, device="cuda")', '(4, 8).cuda()'))
+    target = Target(str(tmp_path / "train.py"))
+    shared = runner.run(Plan(target, "shared", 2, on_cpu=False, timeout=120))
+    alone = runner.run(Plan(target, "cpu", 2, on_cpu=True, timeout=120))
+    assert shared.first is not None and shared.first.device != "cpu"
+    assert shared.parameters_changed == 1
+    assert shared.losses == pytest.approx(alone.losses, rel=1e-3)
 
 
 def test_two_runs_of_one_program_agree(proved: Prove) -> None:

@@ -219,7 +219,9 @@ class Run:
 
     @property
     def peak_bytes(self) -> int | None:
-        """Of the rank where it is highest."""
+        """Of the rank where it is highest; None in `shared`, where gloo's own copies are on the GPU too."""
+        if self.mode == "shared":
+            return None
         return max((record.peak_bytes for record in self.alive if record.peak_bytes is not None), default=None)
 
     @property
@@ -253,8 +255,8 @@ class Run:
 
     @property
     def step_ms(self) -> float | None:
-        """The median of the timed steps of the first rank, in milliseconds."""
-        times = sorted(self.first.step_ms) if self.first is not None else []
+        """The median of the timed steps of the first rank, in milliseconds; None where ranks share a GPU."""
+        times = sorted(self.first.step_ms) if self.first is not None and self.mode != "shared" else []
         return times[len(times) // 2] if times else None
 
     @property

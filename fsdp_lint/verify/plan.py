@@ -31,7 +31,8 @@ class Plan:
     """One run. `steps` of the first optimizer are made, and if `until_saved` the program goes on to its first save or
     its end. Times are in seconds: `timeout` for all, `patience` for one collective. In `cpu`, and in `simulate` where
     there is no GPU, `on_cpu` says that CUDA is mapped to the CPU. Operations are seen in "some" steps, the first ones,
-    and in the others steps are timed; to learn what that costs, in "all" or "none"."""
+    and in the others steps are timed; to learn what that costs, in "all" or "none". In
+    `shared` the ranks share one GPU."""
 
     target: Target
     mode: str

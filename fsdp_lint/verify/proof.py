@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import importlib.machinery
 import importlib.util
@@ -9,7 +10,7 @@ import os
 import re
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from fsdp_lint import engine
@@ -25,11 +26,13 @@ from fsdp_lint.verify.progress import Silent
 from fsdp_lint.verify.verdicts import After, Verdict, judge
 
 OLDEST = (2, 9)
+_BESIDE = 3  # steps of ranks that share a GPU beside a simulated run: gloo takes each gather through the host
 
 
 @dataclass(frozen=True)
 class Wish:
-    """What the user asks for. None leaves the choice to what the machine has."""
+    """What the user asks for. None leaves the choice to what the machine has; `beside` are modes in which the same is
+    done once more."""
 
     target: Target
     mode: str | None = None
@@ -40,11 +43,12 @@ class Wish:
     fixes: str = "all"
     after: str | None = None
     expectations: tuple[Expectation, ...] = ()
+    beside: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Proof:
-    """What came of it."""
+    """What came of it in one mode; `beside` are the proofs in other modes, which know other things."""
 
     plan: Plan
     before: Run
@@ -53,11 +57,17 @@ class Proof:
     kept: Sequence[Kept]
     hashes: dict[str, str]
     errors: tuple[str, ...] = ()
+    beside: tuple[Proof, ...] = ()
 
     @property
     def ran(self) -> bool:
-        """Whether the program came far enough for anything to be said: a step, a mistake that is seen or not, or an
-        end for want of memory."""
+        """Whether the program came far enough, in one of the modes, for anything to be said: a step, a mistake that is
+        seen or not, or an end for want of memory."""
+        return self.ran_here or any(other.ran for other in self.beside)
+
+    @property
+    def ran_here(self) -> bool:
+        """The same of this mode alone."""
         memory = any(trouble.kind == "memory" for trouble in self.before.troubles)
         return bool(self.before.steps or memory or any(v.verdict in _SAID for v in self.verdicts))
 
@@ -80,6 +90,31 @@ class Proof:
         """Whether all seen mistakes are confirmed and all expectations hold."""
         return not any(verdict.open for verdict in self.verdicts) and all(kept.holds for kept in self.kept)
 
+    def joined(self) -> Proof:
+        """With the verdicts and expectations of all modes: of each finding the gravest verdict, of each expectation
+        what the first mode says that could measure it."""
+        all_ = [self, *self.beside]
+        verdicts = [_gravest(each, all_) for each in _findings(all_)]
+        kept = [
+            next((one for one in each if one.holds is not None), each[0])
+            for each in zip(*(proof.kept for proof in all_), strict=True)
+        ]
+        return dataclasses.replace(self, verdicts=verdicts, kept=kept)
+
+
+_GRAVEST = ("not run", "seen", "confirmed", "not seen", "not observable")
+
+
+def _findings(proofs: Sequence[Proof]) -> list[LocatedFinding]:
+    return list(dict.fromkeys(verdict.finding for proof in proofs for verdict in proof.verdicts))
+
+
+def _gravest(finding: LocatedFinding, proofs: Sequence[Proof]) -> Verdict:
+    found = [(proof, verdict) for proof in proofs for verdict in proof.verdicts if verdict.finding == finding]
+    # Of two that say the same, the one that has seen values move has the better evidence.
+    proof, verdict = min(found, key=lambda one: (_GRAVEST.index(one[1].verdict), not one[0].before.moves_values))
+    return dataclasses.replace(verdict, because=f"{proof.plan.mode}: {verdict.because}")
+
 
 _SAID = ("confirmed", "seen", "not seen")
 
@@ -96,22 +131,51 @@ def prove(wish: Wish, settings: Settings, progress: Silent | None = None) -> Pro
 def _prove(wish: Wish, settings: Settings, progress: Silent) -> Proof:
     entry = find_entry(wish.target)
     first = engine.analyse([Path(entry)], settings)
-    plan = _plan(wish, first, progress)
+    plans = _plans(wish, first, progress)
     by_hand = None if wish.after is None else texts.from_hand(wish.after, entry, settings.root)
+    found = _Found(wish, settings, {(entry,): first})
     with ended_by_signals():
-        before = runner.run(plan, progress, "before")
-        files = [Path(path) for path in before.files] or [Path(entry)]
-        report = first if files == [Path(entry)] else engine.analyse(files, settings)
-        replaced, errors = (by_hand, ()) if by_hand else texts.from_fixes(files, settings, wish.fixes == "all")
-        after = _after(plan, replaced, progress) if replaced else None
+        one, *others = [_in_mode(plan, found, by_hand, progress, len(plans) > 1) for plan in plans]
+    return dataclasses.replace(one, beside=tuple(others)).joined() if others else one
+
+
+@dataclass
+class _Found:
+    """What is found in the files that a run has loaded, and the fixes; asked for once, whatever the mode."""
+
+    wish: Wish
+    settings: Settings
+    reports: dict[tuple[str, ...], Report]
+    fixes: dict[tuple[str, ...], tuple[dict[str, bytes], tuple[str, ...]]] = field(default_factory=dict)
+
+    def report(self, files: tuple[str, ...]) -> Report:
+        if files not in self.reports:
+            self.reports[files] = engine.analyse([Path(path) for path in files], self.settings)
+        return self.reports[files]
+
+    def texts(self, files: tuple[str, ...]) -> tuple[dict[str, bytes], tuple[str, ...]]:
+        if files not in self.fixes:
+            unsafe = self.wish.fixes == "all"
+            self.fixes[files] = texts.from_fixes([Path(path) for path in files], self.settings, unsafe)
+        return self.fixes[files]
+
+
+def _in_mode(plan: Plan, found: _Found, by_hand: dict[str, bytes] | None, progress: Silent, named: bool) -> Proof:
+    name = f"{plan.mode}, " if named else ""
+    before = runner.run(plan, progress, f"{name}before")
+    files = before.files or (find_entry(plan.target),)
+    report = found.report(files)
+    replaced, errors = (by_hand, ()) if by_hand else found.texts(files)
+    after = _after(plan, replaced, progress, f"{name}after") if replaced else None
     verdicts = judge(report.findings, before, after)
-    kept = [each.check(before, after.run if after is not None else before) for each in wish.expectations]
+    wished = found.wish.expectations
+    kept = [each.check(before, after.run if after is not None else before) for each in wished]
     hashes = {path: hashlib.sha256(text).hexdigest() for path, text in replaced.items()}
     return Proof(plan, before, after, verdicts, kept, hashes, (*report.errors, *errors))
 
 
-def _after(plan: Plan, replaced: dict[str, bytes], progress: Silent) -> After:
-    run = runner.run(plan.after(replaced), progress, "after")
+def _after(plan: Plan, replaced: dict[str, bytes], progress: Silent, name: str) -> After:
+    run = runner.run(plan.after(replaced), progress, name)
     missing = [
         os.path.relpath(path)
         for path, text in sorted(replaced.items())
@@ -144,7 +208,7 @@ def find_entry(target: Target) -> str:
     return spec.origin
 
 
-def _plan(wish: Wish, first: Report, progress: Silent) -> Plan:
+def _plans(wish: Wish, first: Report, progress: Silent) -> list[Plan]:
     if importlib.util.find_spec("torch") is None:
         raise CannotRun("verify runs the program, so it needs torch: pip install 'fsdp-lint[verify]'")
     progress.say("torch is loaded")
@@ -152,19 +216,33 @@ def _plan(wish: Wish, first: Report, progress: Silent) -> Plan:
     version = instrument.prepare()
     refuse_old(version)
     gpus = instrument.gpus()
-    mode = wish.mode or ("nccl" if gpus > 1 else "simulate" if gpus else "cpu")
-    ranks = wish.ranks or {"nccl": gpus, "simulate": 8, "cpu": 2}[mode]
+    return [_plan(mode, wish, gpus, _late(first.findings)) for mode in modes(wish, gpus)]
+
+
+def modes(wish: Wish, gpus: int) -> tuple[str, ...]:
+    """In which modes it is run. One GPU shows the memory of one rank of many, and then how ranks that share it train."""
+    if wish.mode is not None:
+        return tuple(dict.fromkeys((wish.mode, *wish.beside)))
+    return ("nccl",) if gpus > 1 else ("simulate", "shared") if gpus else ("cpu",)
+
+
+def _plan(mode: str, wish: Wish, gpus: int, late: bool) -> Plan:
+    ranks = {"nccl": gpus, "simulate": 8, "shared": 2, "cpu": 2}[mode]
+    if wish.ranks is not None and (mode != "shared" or wish.mode is not None):
+        ranks = wish.ranks
     if mode == "nccl" and (ranks > gpus or not gpus):
         raise CannotRun(f"mode nccl needs one GPU a rank: {ranks} ranks, {gpus} GPUs; try --mode simulate or cpu")
+    if mode == "shared" and not gpus:
+        raise CannotRun("mode shared needs a GPU, and there is none: --mode cpu says the same of training without one")
     return Plan(
         target=wish.target,
         mode=mode,
         ranks=ranks,
         on_cpu=mode == "cpu" or not gpus,
-        steps=wish.steps,
+        steps=min(wish.steps, _BESIDE) if mode == "shared" != wish.mode else wish.steps,
         timeout=wish.timeout,
         patience=wish.patience,
-        until_saved=_late(first.findings),
+        until_saved=late,
     )
 
 

@@ -23,8 +23,16 @@ _KINDS = ("parameters", "gradients", "optimizer_state", "optimizer_only", "other
 
 def to_json(proof: Proof) -> str:
     """The whole proof; null where the mode cannot know."""
+    told = as_json(proof)
+    if proof.beside:
+        told["beside"] = [as_json(other) for other in proof.beside]
+    return json.dumps(told, indent=2, allow_nan=False) + "\n"
+
+
+def as_json(proof: Proof) -> dict[str, Any]:
+    """What was found in one mode."""
     first = proof.before.first
-    told = {
+    return {
         "mode": proof.plan.mode,
         "ranks": proof.plan.ranks,
         "device": first.device if first is not None else None,
@@ -33,7 +41,6 @@ def to_json(proof: Proof) -> str:
         "after": _run(proof.after.run) if proof.after is not None else None,
         "verdicts": [_verdict(verdict) for verdict in proof.verdicts],
     }
-    return json.dumps(told, indent=2, allow_nan=False) + "\n"
 
 
 def _run(run: Run) -> dict[str, Any]:
@@ -83,9 +90,20 @@ def failure(proof: Proof) -> str:
 
 
 def _lines(proof: Proof) -> Iterator[str]:
+    for each in (proof, *proof.beside):
+        yield from _measured(each)
+    yield from _verdicts(proof)
+    for kept in proof.kept:
+        yield f"expect {kept.text}: {_kept(kept.holds)} ({_number(kept.value)})"
+
+
+def _measured(proof: Proof) -> Iterator[str]:
+    """What was measured in one mode."""
     first = proof.before.first
     device = f", {first.device}, torch {first.torch}" if first is not None else ""
     yield f"{proof.plan.target.name}: mode {proof.plan.mode}, {_ranks(proof)}{device}"
+    if not proof.ran_here:
+        yield f"could not be run in this mode: {proof.obstacle}"
     yield ""
     runs = [proof.before] + ([proof.after.run] if proof.after is not None else [])
     yield from _table([("", "before", "after")[: len(runs) + 1], *_rows(proof.before, runs)])
@@ -94,15 +112,14 @@ def _lines(proof: Proof) -> Iterator[str]:
     yield from _fixed(proof)
     for run, name in zip(runs, ("before", "after"), strict=False):
         yield from _remarks(run, name)
-    yield from _verdicts(proof)
-    for kept in proof.kept:
-        yield f"expect {kept.text}: {_kept(kept.holds)} ({_number(kept.value)})"
+    yield ""
 
 
 def _ranks(proof: Proof) -> str:
     if proof.plan.mode == "simulate":
         return f"one rank of {proof.plan.ranks} (the others are pretended, no data moves)"
-    return f"{proof.plan.ranks} ranks"
+    shared = " that share one GPU" if proof.plan.mode == "shared" else ""
+    return f"{proof.plan.ranks} ranks{shared}"
 
 
 def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from fsdp_lint.verify.instrument import devices, groups
+from fsdp_lint.verify.instrument import devices, groups, one_gpu
 from fsdp_lint.verify.instrument.reload import reload as reload
 from fsdp_lint.verify.instrument.sites import Sites
 from fsdp_lint.verify.instrument.watch import Watch
@@ -55,6 +55,8 @@ def run(plan: Plan, rank: int, notes: Path) -> int:
     if plan.on_cpu:
         torch.set_num_threads(1)
         devices.map_to_cpu(watch.mapping, plan.ranks)
+    if plan.mode == "shared":
+        one_gpu.share(watch.mapping, plan.ranks)
     groups.lead(plan, watch.mapping)
     watch.install()
     error: BaseException | None = None

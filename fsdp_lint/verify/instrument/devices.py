@@ -73,7 +73,8 @@ def map_to_cpu(mapping: Mapping, ranks: int) -> None:
     _map_cuda(mapping, ranks)
     _map_meshes(mapping)
     _map_contexts(mapping)
-    _map_libraries(mapping)
+    map_gloo(mapping)
+    _map_load(mapping)
     _prefer_foreach()
 
 
@@ -167,7 +168,7 @@ def _map_cuda(mapping: Mapping, ranks: int) -> None:
         real = getattr(cuda, name, None)
 
         def asked(*args: Any, **kwargs: Any) -> Any:
-            if _asked_by_torch() and real is not None:
+            if asked_by_torch() and real is not None:
                 return real(*args, **kwargs)
             mapping.note(f"torch.cuda.{name}")
             return value(*args, **kwargs)
@@ -207,14 +208,14 @@ class _Zeros(dict[str, int]):
 
 def _noting(mapping: Mapping, what: str, value: Any) -> Callable[..., Any]:
     def asked(*args: Any, **kwargs: Any) -> Any:
-        if not _asked_by_torch():
+        if not asked_by_torch():
             mapping.note(what)
         return value
 
     return asked
 
 
-def _asked_by_torch() -> bool:
+def asked_by_torch() -> bool:
     """Whether torch asks for its own sake: it is told the truth."""
     name = sys._getframe(2).f_globals.get("__name__", "")
     return bool(name == "torch" or name.startswith("torch."))
@@ -266,9 +267,9 @@ def _map_contexts(mapping: Mapping) -> None:
     parallel.__init__ = init_ddp
 
 
-def _map_libraries(mapping: Mapping) -> None:
+def map_gloo(mapping: Mapping) -> None:
     """What gloo cannot do as NCCL does it: barriers of devices, and averages."""
-    barrier, load = dist.barrier, torch.load
+    barrier = dist.barrier
 
     @functools.wraps(barrier)
     def without_devices(*args: Any, **kwargs: Any) -> Any:
@@ -276,15 +277,7 @@ def _map_libraries(mapping: Mapping) -> None:
             mapping.note("barrier(device_ids=...)")
         return barrier(*args, **kwargs)
 
-    @functools.wraps(load)
-    def to_cpu(*args: Any, **kwargs: Any) -> Any:
-        if len(args) > 1:
-            args = (args[0], cpu_for(args[1], mapping), *args[2:])
-        kwargs = {name: cpu_for(value, mapping) for name, value in kwargs.items()}
-        return load(*args, **kwargs)
-
     dist.barrier = dist.distributed_c10d.barrier = without_devices
-    torch.load = torch.serialization.load = to_cpu
     real = dist.all_reduce
 
     @functools.wraps(real)
@@ -297,6 +290,19 @@ def _map_libraries(mapping: Mapping) -> None:
         return None
 
     dist.all_reduce = dist.distributed_c10d.all_reduce = all_reduce
+
+
+def _map_load(mapping: Mapping) -> None:
+    load = torch.load
+
+    @functools.wraps(load)
+    def to_cpu(*args: Any, **kwargs: Any) -> Any:
+        if len(args) > 1:
+            args = (args[0], cpu_for(args[1], mapping), *args[2:])
+        kwargs = {name: cpu_for(value, mapping) for name, value in kwargs.items()}
+        return load(*args, **kwargs)
+
+    torch.load = torch.serialization.load = to_cpu
 
 
 def _prefer_foreach() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from fsdp_lint.verify.instrument import one_gpu
 from fsdp_lint.verify.instrument.devices import Mapping
 from fsdp_lint.verify.plan import Plan
 
@@ -29,11 +30,12 @@ def lead(plan: Plan, mapping: Mapping) -> None:
             real("fake", rank=0, world_size=plan.ranks)
             return
         kwargs["timeout"] = timedelta(seconds=plan.timeout)  # to the meeting a rank may come late
-        if plan.on_cpu:
+        if plan.mode != "nccl":
             kwargs.pop("device_id", None)
             if backend is None or any(word in str(backend) for word in _WITH_NCCL):
                 mapping.note(f"backend {backend} to gloo" if backend else "backend to gloo")
                 backend = "gloo"
+            backend = one_gpu.BACKEND if plan.mode == "shared" else backend
         real(backend, *args, **kwargs)
         dist.distributed_c10d._set_pg_timeout(timedelta(seconds=plan.patience))
 

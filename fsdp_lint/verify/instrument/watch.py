@@ -201,7 +201,8 @@ class Watch:
         if self.storages is not None:
             self.storages.settle(storages)
         whole = self.storages.live if self.storages is not None else torch.cuda.memory_allocated()
-        self.seen["held"] = Held(**held, other=max(0, whole - sum(held.values())))
+        alone = self.plan.mode != "shared"  # where ranks share a GPU, gloo's copies are among the rest
+        self.seen["held"] = Held(**held, other=max(0, whole - sum(held.values())) if alone else None)
 
     def _take_peak(self, number: int) -> None:
         peak = self.storages.peak if self.storages is not None else torch.cuda.max_memory_allocated()
@@ -211,7 +212,7 @@ class Watch:
             self.seen["peak_bytes"] = peak
         else:
             self.seen["peak_bytes"] = max(self.seen["peak_bytes"], peak)
-        if self.on_gpu:
+        if self.on_gpu and self.plan.mode != "shared":
             self.seen["reserved_bytes"] = torch.cuda.max_memory_reserved()
 
     def _forget_peak(self) -> None:
