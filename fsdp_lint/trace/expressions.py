@@ -45,6 +45,7 @@ from fsdp_lint.trace.values import (
     WorldSize,
     choice,
     exclusive,
+    made_of,
     options_of,
     parts,
 )
@@ -800,22 +801,9 @@ class Expressions(Conditions):
 
     def mentions_rank(self, value: Value) -> bool:
         """True when the value was made from the rank of the process."""
-        todo, seen = [value], set()
-        while todo:
-            one = todo.pop()
-            if one.number in seen:
-                continue
-            seen.add(one.number)
-            if isinstance(one, Rank) or "rank" in one.name.lower() or "rank" in one.key.lower():
-                return True
-            todo.extend(parts(one))
-            if isinstance(one, Unknown):
-                todo.extend(one.inputs)
-            if isinstance(one, Object):
-                todo.extend([*one.args, *one.kwargs.values()])
-            if one.owner is not None:
-                todo.append(one.owner)
-        return False
+        return any(
+            isinstance(one, Rank) or "rank" in one.name.lower() or "rank" in one.key.lower() for one in made_of(value)
+        )
 
     def take(self, params: Params, site: Site) -> Params:
         """Walks a parameter iterator: from here on the very objects are held."""

@@ -6,7 +6,7 @@ import re
 
 from fsdp_lint.trace.events import Backward, BuildLoader, Forward, MakeMesh, Seed, Shard
 from fsdp_lint.trace.trace import Trace, touches
-from fsdp_lint.trace.values import Class, Const, Instance, Object, Rank, Unknown, Value, WorldSize, parts
+from fsdp_lint.trace.values import Class, Const, Instance, Object, Rank, Unknown, Value, WorldSize, made_of, parts
 
 # Words by which a file divides data among ranks, or a name says that a loader is not for training.
 DIVIDES = re.compile(
@@ -73,20 +73,7 @@ def _is_whole(dataset: Value) -> bool:
 
 def _is_by_rank(dataset: Value) -> bool:
     """True for data that is made with the process's number or the number of processes."""
-    todo, seen = [dataset], set()
-    while todo:
-        one = todo.pop()
-        if one.number in seen:
-            continue
-        seen.add(one.number)
-        if isinstance(one, Rank | WorldSize):
-            return True
-        todo.extend(parts(one))
-        todo.extend(one.inputs if isinstance(one, Unknown) else ())
-        todo.extend(one.args if isinstance(one, Object | Instance) else ())
-        todo.extend(one.kwargs.values() if isinstance(one, Object) else ())
-        todo.extend([one.owner] if one.owner is not None else ())
-    return False
+    return any(isinstance(one, Rank | WorldSize) for one in made_of(dataset))
 
 
 def _speaks_of_ranks(cls: Class) -> bool:

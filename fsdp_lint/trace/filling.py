@@ -75,10 +75,16 @@ def _writes(event: Event, model: Value) -> bool:
             return not of or any(type(one) is Unknown or touches(one, model) for one in of)
         case UseParameters(params=params, how="update" | "data"):
             return any(touches(one, model) for one in params.of)
-        case CallMethod(of=one, method=method):
-            return touches(one, model) and not READING.match(method)
         case Collective(op=op, on=on):
             return op in SENDING and any(_is_of(one, model) for one in on)
+    return _may_write(event, model)
+
+
+def _may_write(event: Event, model: Value) -> bool:
+    """True for a method or unknown code that may write anything of the model, and where FSDP1 sends rank 0's states."""
+    match event:
+        case CallMethod(of=one, method=method):
+            return touches(one, model) and not READING.match(method)
         case Handed(values=values, to=to):
             return _gets(values, to, model)
         case Shard(generation=1, module=module):
@@ -124,15 +130,9 @@ def writes_buffer(event: Event, model: Value, buffer: str, writers: frozenset[st
                 keys = {one.key for one in tensor.line()}
                 return bool(keys & {buffer, "buffers()"}) and any(touches(one, model) for one in of)
             return how.strip(".()") in writers and any(touches(one, model) for one in of)
-        case CallMethod(of=one, method=method):
-            return touches(one, model) and not READING.match(method)
         case Collective(op=op, on=on):
             return op in SENDING and any(_is_of(one, model) and not isinstance(one, Params | Tensor) for one in on)
-        case Handed(values=values, to=to):
-            return _gets(values, to, model)
-        case Shard(generation=1, module=module):
-            return touches(module, model) and flag_of(event, "sync_module_states", False) is not False
-    return False
+    return _may_write(event, model)
 
 
 def passed_by(trace: Trace, model: Value, after: Event, until: Event) -> tuple[Module, str] | None:

@@ -457,6 +457,22 @@ def parts(value: Value, deep: int = 6) -> Iterator[Value]:
         yield from parts(item, deep - 1)
 
 
+def made_of(value: Value) -> Iterator[Value]:
+    """The value, and all that it was made from or reached through, each once."""
+    todo, seen = [value], set()
+    while todo:
+        one = todo.pop()
+        if one.number in seen:
+            continue
+        seen.add(one.number)
+        yield one
+        todo.extend(parts(one))
+        todo.extend(one.inputs if isinstance(one, Unknown) else ())
+        todo.extend(one.args if isinstance(one, Object | Instance) else ())
+        todo.extend(one.kwargs.values() if isinstance(one, Object) else ())
+        todo.extend([one.owner] if one.owner is not None else ())
+
+
 def origins(*values: Value) -> frozenset[int]:
     """Numbers of the values, of what they were reached through, and of what they were made from."""
     found: set[int] = set()
