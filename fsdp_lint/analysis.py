@@ -11,11 +11,12 @@ from fsdp_lint.outcomes import Outcome, Outcomes
 from fsdp_lint.project.index import FileIndex
 from fsdp_lint.project.resolve import Notes, Project
 from fsdp_lint.project.roots import Plan, Root, leftovers, plan, unmade
+from fsdp_lint.source.document import Document
 from fsdp_lint.source.file import Site
 from fsdp_lint.source.limits import refuse
 from fsdp_lint.trace.events import ImportNames, Shard, ShardEach
 from fsdp_lint.trace.interpret import Interpreter
-from fsdp_lint.trace.models import fsdp, moved, table
+from fsdp_lint.trace.models import configs, fsdp, moved, table
 from fsdp_lint.trace.models.declared import FRAMEWORKS, Declared
 from fsdp_lint.trace.models.words import ARGUMENTS, WORDS
 from fsdp_lint.trace.trace import Trace
@@ -89,6 +90,13 @@ class Analysis:
                 self._take(root)
         for root in unmade(self._plan, self._indexes(), self._entered):
             self._take(root)
+
+    def read_settings(self, paths: Iterable[Path]) -> None:
+        """Judges FSDP by settings in YAML and JSON files, which no run enters."""
+        for path in paths:
+            asked = configs.launch(Document(path, self.project.text(path)))
+            if asked is not None:
+                self.findings.extend(self._judge(Trace(events=[asked], torch=self._torch, root=self.project.root)))
 
     def _indexes(self) -> dict[Path, FileIndex]:
         found = {path: self.project.index(path) for path in self._plan.files}

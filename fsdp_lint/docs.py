@@ -28,6 +28,10 @@ def fixtures() -> Path | None:
     return folder if folder.is_dir() and (_CHECKOUT / "rules").is_dir() else None
 
 
+# How a fixture's files are shown.
+_LANGUAGES = {".py": "python", ".yaml": "yaml", ".json": "json"}
+
+
 def page(each: RegisteredRule, fixtures: Path | None) -> str:
     """The page of a rule: what it is, its docstring, and an example where fixtures are at hand."""
     kinds = ", ".join(sorted(kind.value for kind in each.rule.fixes)) or "none"
@@ -65,7 +69,7 @@ def _example(folder: Path, how: str) -> str:
         return ""
     bad, twin = found
     old = _texts(bad)
-    parts = [_code("python", text, name) for name, text in old.items()]
+    parts = [_code(_LANGUAGES.get(Path(name).suffix, "python"), text, name) for name, text in old.items()]
     if twin is not None:
         parts.append(f"{f'Fixed by {how}' if twin.name.startswith('fixed_') else 'Right'}:")
         parts.append(_code("diff", _diff(old, _texts(twin))))
@@ -84,7 +88,7 @@ def _texts(program: Path) -> dict[str, str]:
     """The files of a program by their name within it; a program of one file needs none."""
     if program.is_file():
         return {"": stripped(program.read_text(encoding="utf-8"))}
-    files = sorted(program.rglob("*.py"))
+    files = sorted(each for each in program.rglob("*") if each.suffix in _LANGUAGES)
     return {each.relative_to(program).as_posix(): stripped(each.read_text(encoding="utf-8")) for each in files}
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from fsdp_lint.findings import Applicability, Coverage, LocatedFinding, Report
 from fsdp_lint.settings import Settings, torch_range
-from fsdp_lint.source.discover import NOTEBOOK, around, discover
+from fsdp_lint.source.discover import NOTEBOOK, SETTINGS, around, discover
 from fsdp_lint.source.words import any_of, spelled_out
 
 # Rules, tables and parsers are imported where a file that speaks of FSDP is found: most files do not.
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from fsdp_lint.trace.trace import Trace
 
 RECURSION = 12_000
+# Bytes. Settings are short; a longer YAML or JSON file is data.
+SETTINGS_LIMIT = 64_000
 
 
 @dataclass(frozen=True)
@@ -51,12 +53,14 @@ class FixResult:
 
 @dataclass(frozen=True)
 class _Scope:
-    """Which files are reported on, which are looked at, and what stands in for their text."""
+    """Which files are reported on, which are looked at, what stands in for their text, and which files of settings
+    that speak of FSDP are among the reported."""
 
     reported: frozenset[Path]
     universe: tuple[Path, ...]
     errors: tuple[str, ...]
     texts: Mapping[Path, str]
+    documents: tuple[Path, ...] = ()
 
 
 def analyse(
@@ -66,6 +70,8 @@ def analyse(
     text in place of what is on disk. What `cache` knows already is not looked for again."""
     if stdin is not None:
         path = stdin[0]
+        if path.suffix in SETTINGS:
+            return _analyse(_Scope(frozenset({path}), (), (), {path: stdin[1]}, (path,)), settings)
         near = around([path.parent], settings.root, settings.exclude).files if path.parent.is_dir() else ()
         files = tuple(sorted({path, *near}))
         return _analyse(_Scope(frozenset({path}), files, (), {path: stdin[1]}), settings)
@@ -80,7 +86,9 @@ def _remembered(scope: _Scope, settings: Settings, cache: Cache) -> Report:
 
     ground = basis.ground(settings)
     key = basis.digest("report", ground, sorted(map(str, scope.reported)))
-    program = basis.digest(basis.stamps(scope.universe))  # before the files are read: what changes later is seen
+    program = basis.digest(
+        basis.stamps([*scope.universe, *scope.documents])
+    )  # before the files are read: what changes later is seen
     known = cache.get(key)
     if known is not None and known[0] == program and basis.unchanged(known[1]):
         report: Report = known[2]
@@ -117,20 +125,40 @@ class _Memory:
 
 def _scope(paths: Sequence[Path], settings: Settings) -> _Scope:
     given = discover(paths, settings.root, settings.exclude)
-    near = around(paths, settings.root, settings.exclude)
-    return _Scope(frozenset(given.files), tuple(sorted({*given.files, *near.files})), given.errors, {})
+    # Settings alone have no project around them.
+    near = around(paths, settings.root, settings.exclude) if given.files else given
+    documents, errors = _documents(given.settings)
+    universe = tuple(sorted({*given.files, *near.files}))
+    return _Scope(frozenset({*given.files, *documents}), universe, (*given.errors, *errors), {}, documents)
+
+
+def _documents(paths: Iterable[Path]) -> tuple[tuple[Path, ...], list[str]]:
+    """The files whose bytes are settings that speak of FSDP."""
+    from fsdp_lint.trace.models.words import LAUNCH
+
+    found, errors = [], []
+    for path in paths:
+        try:
+            with path.open("rb") as file:
+                data = file.read(SETTINGS_LIMIT + 1)
+        except OSError as error:
+            errors.append(f"{path}: cannot be read: {error.strerror or error}")
+            continue
+        if len(data) <= SETTINGS_LIMIT and all(word in data for word in LAUNCH):
+            found.append(path)
+    return tuple(found), errors
 
 
 def _analyse(scope: _Scope, settings: Settings, memory: _Memory | None = None) -> Report:
     """The report of a new run."""
     seeds, errors = _seeds(scope, settings.shard_functions)
     errors = [*scope.errors, *errors]
-    if not seeds and not settings.names_rules:
+    if not seeds and not scope.documents and not settings.names_rules:
         return Report((), tuple(errors), Coverage(len(scope.reported), 0, 0, 0))
     from fsdp_lint import registry
 
     chosen = registry.select(registry.rules(), settings)
-    if not seeds:
+    if not seeds and not scope.documents:
         return Report((), tuple(errors), Coverage(len(scope.reported), 0, 0, 0))
     from fsdp_lint.analysis import Analysis, project
     from fsdp_lint.trace.models.declared import read
@@ -142,8 +170,11 @@ def _analyse(scope: _Scope, settings: Settings, memory: _Memory | None = None) -
         declared = read(settings.declarations(), settings.root)
         analysis = Analysis(files, judge, outcomes, torch_range(settings), settings.gpu_memory, declared)
         analysis.run(seeds, scope.universe, scope.reported)
+        analysis.read_settings(scope.documents)
         findings = _visible(once(analysis.findings), scope, settings, files)
-        coverage = analysis.coverage(scope.reported, len([s for s in seeds if s in scope.reported]))
+        coverage = analysis.coverage(
+            scope.reported, len([s for s in (*seeds, *scope.documents) if s in scope.reported])
+        )
         if memory is not None and outcomes is not None and not judge.crashed:
             memory.save(outcomes, files, scope.universe)
     errors += [f"{path}: {why}" for path, why in sorted(files.errors.items()) if path in scope.reported]
@@ -241,7 +272,7 @@ def _visible(
         if settings.ignores_in(Path(path), finding.code, finding.name):
             continue
         if path not in suppressions:
-            suppressions[path] = Suppressions(project.text(Path(path)))
+            suppressions[path] = Suppressions(project.text(Path(path)), path.endswith(SETTINGS))
         if not suppressions[path].hides(finding.code, finding.name, *_statement_rows(finding)):
             kept.append(_within(finding, reported))
     return kept
@@ -273,7 +304,7 @@ def fix_files(paths: Sequence[Path], settings: Settings, unsafe: bool = False) -
         return before[path]
 
     def again(texts: Mapping[Path, str]) -> Report:
-        return _analyse(_Scope(scope.reported, scope.universe, scope.errors, texts), settings)
+        return _analyse(dataclasses.replace(scope, texts=texts), settings)
 
     settled = settle({}, again, unsafe, report=first, read=read)
     changed = {path: (before[path], text) for path, text in settled.texts.items() if before[path] != text}

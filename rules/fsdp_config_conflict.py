@@ -2,15 +2,20 @@
 
 ## What it finds
 
-In `TrainingArguments(fsdp=..., fsdp_config={...})`, TRL's configs, `FullyShardedDataParallelPlugin(...)` and
-`FSDPStrategy(...)`, literal settings that cannot be had together:
+In `TrainingArguments(fsdp=..., fsdp_config={...})`, TRL's configs, `FullyShardedDataParallelPlugin(...)`,
+`FSDPStrategy(...)` and the YAML or JSON file of `accelerate launch` (one with `distributed_type: FSDP` and a block
+`fsdp_config`), literal settings that cannot be had together:
 
 - `gradient_checkpointing=True` and `activation_checkpointing` in `fsdp_config`;
 - `save_only_model=True` with `SHARDED_STATE_DICT`, or with `load_best_model_at_end=True`;
 - `cpu_ram_efficient_loading` without `sync_module_states`, with FSDP1;
-- in the plugin: `forward_prefetch` or a `reshard_after_forward` that is no bool with `fsdp_version=2`, a bool
-  `reshard_after_forward` with `fsdp_version=1`, `activation_checkpointing_offload` without `activation_checkpointing`
-  or with `fsdp_version=1`;
+- in the plugin: `forward_prefetch`, a `reshard_after_forward` that is no bool, or `sharding_strategy` without
+  `reshard_after_forward`, with `fsdp_version=2`; a bool `reshard_after_forward` with `fsdp_version=1`;
+  `activation_checkpointing_offload` without `activation_checkpointing` or with `fsdp_version=1`;
+- in accelerate's file: `fsdp_cpu_ram_efficient_loading: true` with `fsdp_sync_module_states: false`, whichever version;
+  `fsdp_reshard_after_forward: FULL_SHARD` (or another strategy) with `fsdp_version: 2`;
+  `fsdp_activation_checkpointing_offload` without `fsdp_activation_checkpointing` or with `fsdp_version: 1`;
+- in plugin and file: a wrap policy that accelerate does not have, `LOCAL_STATE_DICT` with FSDP2;
 - in Lightning's strategy: `activation_checkpointing` and `activation_checkpointing_policy`, `process_group` and
   `device_mesh`, `HYBRID_SHARD` with neither of these nor a wrap policy; and `gradient_clip_val` in the Trainer that
   gets the strategy, with clipping by norm.
@@ -18,7 +23,8 @@ In `TrainingArguments(fsdp=..., fsdp_config={...})`, TRL's configs, `FullySharde
 ## Why it is wrong
 
 Each but the third raises when the Trainer, the plugin or the strategy is made, clipping by norm at the first step, on
-all ranks, after the job has waited for its GPUs (read in transformers 5, accelerate 1 and lightning 2; links below).
+all ranks, after the job has waited for its GPUs (read in transformers 5 and lightning 2; those of the plugin and of the
+file seen with accelerate 1.15.0, from the launcher's own parser to the plugin; links below).
 The third raised in transformers 4 from 4.40 on; without `sync_module_states` the other ranks keep "random weights",
 as the error said. Newer accelerate warns and switches it on.
 
@@ -31,99 +37,146 @@ only the model is saved, `sync_module_states` with `cpu_ram_efficient_loading`. 
 ## When to leave it
 
 Never for those that raise. Clipping is reported at `trainer.fit(model)`, where the model does not define
-`configure_gradient_clipping`. The rule reads literals in Python; settings in YAML or JSON files, on the command line
-and in environment variables are not seen, nor are dicts that are built elsewhere.
+`configure_gradient_clipping`. The rule reads literals in Python, accelerate's files, and the JSON file that
+`fsdp_config="name.json"` names, if there is one of that name between the script and the project's root. The command
+line, which can overrule accelerate's file, and environment variables are not seen, nor are dicts that are built
+elsewhere. Settings that are merely not read are `fsdp-setting-ignored`'s.
 
 ## References
 
 - https://github.com/huggingface/transformers/issues/30404 (checkpointing set twice)
 - https://github.com/huggingface/transformers/pull/36627 (`save_only_model` and `SHARDED_STATE_DICT`)
 - https://github.com/huggingface/transformers/issues/25100 (`sync_module_states` must be True)
+- https://github.com/huggingface/accelerate/pull/2037 (the same for accelerate's launcher)
 - https://github.com/huggingface/accelerate/blob/main/src/accelerate/utils/dataclasses.py
+- https://github.com/huggingface/accelerate/blob/main/src/accelerate/utils/launch.py
 - https://github.com/Lightning-AI/pytorch-lightning/blob/master/src/lightning/fabric/strategies/fsdp.py
 - https://github.com/Lightning-AI/pytorch-lightning/blob/master/src/lightning/pytorch/plugins/precision/fsdp.py
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from fsdp_lint.rule import Finding, Rule, Severity
 from fsdp_lint.trace.events import ConfigureFSDP
 from fsdp_lint.trace.models.configs import setting
 from fsdp_lint.trace.trace import Trace
-from fsdp_lint.trace.values import Const, External
+from fsdp_lint.trace.values import Const, External, Value
 
 SHARDED = "SHARDED_STATE_DICT"
+POLICIES = ("TRANSFORMER_BASED_WRAP", "SIZE_BASED_WRAP", "NO_WRAP")
+STRATEGIES = ("FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD", "HYBRID_SHARD_ZERO2")
+Options = dict[str, bool | str | None]
+# What is wrong, and the setting with which it is.
+Conflict = tuple[str, str]
 
 
 def check(trace: Trace) -> Iterator[Finding]:
-    """One finding for each object with settings that exclude each other; it names the first pair."""
+    """One finding for each object or file with settings that exclude each other; it names the first pair."""
     for config in trace.every(ConfigureFSDP):
-        conflict = next(PAIRS[config.by](config), None)
-        if conflict is not None:
-            yield Finding(at=config, message=conflict)
+        message, name = next(PAIRS[config.by](config), ("", ""))
+        if message:
+            yield Finding(at=config.places.get(name, config), message=message)
 
 
-def _of_arguments(config: ConfigureFSDP) -> Iterator[str]:
-    options = {name: setting(value) for name, value in config.options.items()}
-    given = {name: setting(value) for name, value in config.arguments.items()}
+def _of_arguments(config: ConfigureFSDP) -> Iterator[Conflict]:
+    options = _settings(config.options)
+    given = _settings(config.arguments)
     if given.get("gradient_checkpointing") is True and options.get("activation_checkpointing") is True:
-        yield "`gradient_checkpointing` and FSDP's `activation_checkpointing` are both set: the Trainer raises"
+        yield "`gradient_checkpointing` and FSDP's `activation_checkpointing` are both set: the Trainer raises", ""
     if given.get("save_only_model") is True and options.get("state_dict_type") == SHARDED:
-        yield "`save_only_model` cannot be had with `SHARDED_STATE_DICT`: the Trainer raises"
+        yield "`save_only_model` cannot be had with `SHARDED_STATE_DICT`: the Trainer raises", ""
     if given.get("save_only_model") is True and given.get("load_best_model_at_end") is True:
-        yield "`save_only_model` and `load_best_model_at_end` cannot be had together with FSDP: the Trainer raises"
+        yield "`save_only_model` and `load_best_model_at_end` cannot be had together with FSDP: the Trainer raises", ""
     yield from _loading(options, str(options.get("version", "")))
 
 
-def _of_plugin(config: ConfigureFSDP) -> Iterator[str]:
-    options = {name: setting(value) for name, value in config.options.items()}
+def _of_plugin(config: ConfigureFSDP) -> Iterator[Conflict]:
+    options = _settings(config.options)
     version = str(options.get("fsdp_version", ""))
     reshard = options.get("reshard_after_forward")
     if version == "2" and options.get("forward_prefetch") is not None:
-        yield "`forward_prefetch` is not there with `fsdp_version=2`: the plugin raises"
+        yield "`forward_prefetch` is not there with `fsdp_version=2`: the plugin raises", ""
     if version == "2" and isinstance(reshard, str):
-        yield "`reshard_after_forward` must be a bool with `fsdp_version=2`: the plugin raises"
+        yield "`reshard_after_forward` must be a bool with `fsdp_version=2`: the plugin raises", ""
+    if version == "2" and options.get("sharding_strategy") is not None and "reshard_after_forward" not in options:
+        yield "`sharding_strategy` without `reshard_after_forward` with `fsdp_version=2`: the plugin raises", ""
     if version == "1" and isinstance(reshard, bool):
-        yield "`reshard_after_forward` must be no bool with `fsdp_version=1`: the plugin raises"
+        yield "`reshard_after_forward` must be no bool with `fsdp_version=1`: the plugin raises", ""
     if options.get("activation_checkpointing_offload") is True:
         if options.get("activation_checkpointing") is False:
-            yield "`activation_checkpointing_offload` needs `activation_checkpointing`: the plugin raises"
+            yield "`activation_checkpointing_offload` needs `activation_checkpointing`: the plugin raises", ""
         elif version == "1":
-            yield "`activation_checkpointing_offload` needs `fsdp_version=2`: the plugin raises"
+            yield "`activation_checkpointing_offload` needs `fsdp_version=2`: the plugin raises", ""
+    yield from _states(options, version, "")
     yield from _loading(options, version)
 
 
-def _loading(options: dict[str, bool | str | None], version: str) -> Iterator[str]:
+def _of_launch(config: ConfigureFSDP) -> Iterator[Conflict]:
+    options = _settings(config.options)
+    sync, version = config.options.get("sync_module_states"), str(options.get("version", "1"))
+    if setting(config.arguments["distributed_type"]) != "FSDP":
+        return
+    # The launcher takes a text, even "false", for true.
+    if options.get("cpu_ram_efficient_loading") is True and isinstance(sync, Const) and sync.value is False:
+        said = "`fsdp_cpu_ram_efficient_loading` needs `fsdp_sync_module_states`: `accelerate launch` raises"
+        yield said, "sync_module_states"
+    if version == "2" and str(options.get("reshard_after_forward")).upper() in STRATEGIES:
+        said = "`fsdp_reshard_after_forward` must be true or false with `fsdp_version: 2`: each rank raises"
+        yield said, "reshard_after_forward"
+    if options.get("activation_checkpointing_offload") is True:
+        if options.get("activation_checkpointing", False) is False:
+            said = "`fsdp_activation_checkpointing_offload` needs `fsdp_activation_checkpointing`: each rank raises"
+            yield said, "activation_checkpointing_offload"
+        elif version == "1" and "version" in options:
+            said = "`fsdp_activation_checkpointing_offload` needs `fsdp_version: 2`: each rank raises"
+            yield said, "activation_checkpointing_offload"
+    yield from _states(options, version, "fsdp_")
+
+
+def _settings(given: Mapping[str, Value]) -> Options:
+    return {name: setting(value) for name, value in given.items()}
+
+
+def _states(options: Options, version: str, prefix: str) -> Iterator[Conflict]:
+    policy, kind = options.get("auto_wrap_policy"), options.get("state_dict_type")
+    if isinstance(policy, str) and policy.upper() not in POLICIES:
+        yield f"`{policy}` is no wrap policy of accelerate's: each rank raises", "auto_wrap_policy"
+    if version == "2" and isinstance(kind, str) and kind.upper() == "LOCAL_STATE_DICT":
+        yield f"`{prefix}state_dict_type` cannot be `{kind}` with FSDP2: each rank raises", "state_dict_type"
+
+
+def _loading(options: Options, version: str) -> Iterator[Conflict]:
     efficient = options.get("cpu_ram_efficient_loading") is True
     if version != "2" and efficient and options.get("sync_module_states") is False:
-        yield "`cpu_ram_efficient_loading` loads on rank 0; without `sync_module_states` the rest starts at random"
+        yield "`cpu_ram_efficient_loading` loads on rank 0; without `sync_module_states` the rest starts at random", ""
 
 
-def _of_strategy(config: ConfigureFSDP) -> Iterator[str]:
+def _of_strategy(config: ConfigureFSDP) -> Iterator[Conflict]:
     given = {name for name, value in config.options.items() if not (isinstance(value, Const) and value.value is None)}
     if {"activation_checkpointing", "activation_checkpointing_policy"} <= given:
-        yield "`activation_checkpointing` and `activation_checkpointing_policy` are both set: the strategy raises"
+        yield "`activation_checkpointing` and `activation_checkpointing_policy` are both set: the strategy raises", ""
     if {"process_group", "device_mesh"} <= given:
-        yield "`process_group` and `device_mesh` are both set: the strategy raises"
+        yield "`process_group` and `device_mesh` are both set: the strategy raises", ""
     kind = config.options.get("sharding_strategy")
     name = kind.dotted if isinstance(kind, External) else str(setting(kind))
     if "HYBRID" in name.upper() and not config.arguments:
         if not given & {"auto_wrap_policy", "process_group", "device_mesh"}:
-            yield "hybrid sharding needs a wrap policy, a process group or a mesh: the strategy raises"
+            yield "hybrid sharding needs a wrap policy, a process group or a mesh: the strategy raises", ""
 
 
-def _of_trainer(config: ConfigureFSDP) -> Iterator[str]:
+def _of_trainer(config: ConfigureFSDP) -> Iterator[Conflict]:
     value = config.arguments.get("gradient_clip_val")
     how = setting(config.arguments.get("gradient_clip_algorithm")) or "norm"
     if isinstance(value, Const) and value.value and how == "norm":
-        yield "`gradient_clip_val` clips by norm, which Lightning refuses with FSDPStrategy: the first step raises"
+        yield "`gradient_clip_val` clips by norm, which Lightning refuses with FSDPStrategy: the first step raises", ""
 
 
 PAIRS = {
     "arguments": _of_arguments,
     "plugin": _of_plugin,
+    "launch": _of_launch,
     "strategy": _of_strategy,
     "trainer": _of_trainer,
 }

@@ -48,8 +48,10 @@ def settings_for(path: Path) -> settings.Settings:
 
 
 def files(path: Path) -> list[Path]:
-    """The files of a program."""
-    return sorted(path.rglob("*.py")) if path.is_dir() else [path]
+    """The files of a program, its settings among them."""
+    if not path.is_dir():
+        return [path]
+    return sorted(each for each in path.rglob("*") if each.suffix in (".py", ".yaml", ".json"))
 
 
 def marks(path: Path, kind: str) -> Marks:

@@ -20,7 +20,7 @@ TABLE: dict[str, tuple[set[str], set[str]]] = {
     "findings": (set(), set()),
     "selectors": (set(), set()),
     "settings": ({"selectors"}, {"packaging", "pathspec", "tomllib", "tomli"}),
-    "source": ({"selectors"}, {"libcst", "pathspec"}),
+    "source": ({"selectors"}, {"libcst", "pathspec", "yaml"}),
     "project": ({"source"}, {"libcst"}),
     "trace": ({"project", "source"}, {"libcst", "packaging"}),
     "fix": ({"trace", "source", "findings"}, {"libcst"}),

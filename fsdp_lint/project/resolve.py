@@ -218,6 +218,20 @@ class Project:
                 return found
         return None
 
+    def named(self, path: Path, name: str) -> Path | None:
+        """The one file of this relative name in the folder of the file at `path`, or in those above it in the project.
+
+        None where there are several: a program is started in a folder that is not known.
+        """
+        folders = [path.parent, *path.parent.parents]
+        inside = folders[: folders.index(self.root) + 1] if self.root in folders else folders[:1]
+        candidates = list(dict.fromkeys(folder / name for folder in inside))
+        self.notes.files.update(candidates)
+        found = [each for each in candidates if each in self._texts or each.is_file()]
+        for each in set(candidates) - set(found):
+            self._bytes.setdefault(each, None)  # that it is not there is no error
+        return found[0] if len(found) == 1 else None
+
     def lookup(self, path: Path, name: str, hops: int = 12) -> Definition | None:
         """What the global `name` of the file at `path` stands for; None when the file does not bind it."""
         index = self.index(path) if path.suffix in SUFFIXES else None

@@ -31,15 +31,18 @@ SKIPPED = (
 )
 NOTEBOOK = ".ipynb"
 SUFFIXES = (".py", NOTEBOOK)
+SETTINGS = (".yaml", ".yml", ".json")
 _PROJECT_FILES = ("pyproject.toml", "fsdp-lint.toml")
 
 
 @dataclass(frozen=True, slots=True)
 class Discovery:
-    """The files to look at, absolute and sorted, and one line for each path that could not be looked at."""
+    """The files to look at, absolute and sorted, one line for each path that could not be looked at, and the files
+    that may be settings."""
 
     files: tuple[Path, ...]
     errors: tuple[str, ...]
+    settings: tuple[Path, ...] = ()
 
 
 def project_root(path: Path) -> Path:
@@ -56,7 +59,7 @@ def project_root(path: Path) -> Path:
 
 
 def discover(paths: Iterable[Path], root: Path, exclude: Sequence[str] = ()) -> Discovery:
-    """The Python files and notebooks in `paths`. A file that is named itself is taken always."""
+    """The Python files, notebooks and YAML and JSON files in `paths`. A file that is named itself is taken always."""
     walk = _Walk(Path(os.path.abspath(root)), _patterns(exclude))
     for path in paths:
         absolute = Path(os.path.abspath(path))
@@ -68,10 +71,10 @@ def discover(paths: Iterable[Path], root: Path, exclude: Sequence[str] = ()) -> 
         if stat.S_ISDIR(mode):
             walk.start(absolute)
         elif stat.S_ISREG(mode):
-            walk.files.add(absolute)
+            walk.add(absolute)
         else:
             walk.errors.append(f"{path}: neither a file nor a folder")
-    return Discovery(tuple(sorted(walk.files)), tuple(walk.errors))
+    return Discovery(tuple(sorted(walk.files)), tuple(walk.errors), tuple(sorted(walk.settings)))
 
 
 def not_excluded(paths: Iterable[Path], root: Path, exclude: Sequence[str]) -> list[Path]:
@@ -127,6 +130,7 @@ class _Walk:
     root: Path
     exclude: GitIgnoreSpec | None
     files: set[Path] = field(default_factory=set)
+    settings: set[Path] = field(default_factory=set)
     errors: list[str] = field(default_factory=list)
     seen: set[str] = field(default_factory=set)
 
@@ -139,6 +143,10 @@ class _Walk:
             ignores += self._ignores_of(above)
         excluding = not self.excludes(folder, True)
         self._enter(folder, ignores, [], excluding)
+
+    def add(self, path: Path) -> None:
+        """Takes a file, as what its name says."""
+        (self.settings if path.suffix in SETTINGS else self.files).add(path)
 
     def _enter(self, folder: Path, ignores: list[_Ignore], stack: list[str], excluding: bool) -> None:
         real = os.path.realpath(folder)
@@ -153,7 +161,7 @@ class _Walk:
             path = folder / entry.name
             try:
                 is_folder = entry.is_dir()
-                is_file = not is_folder and entry.name.endswith(SUFFIXES) and entry.is_file()
+                is_file = not is_folder and entry.name.endswith((*SUFFIXES, *SETTINGS)) and entry.is_file()
             except OSError as error:
                 if entry.name.endswith(SUFFIXES) or error.errno == errno.ELOOP:
                     self.errors.append(f"{path}: {_why(error)}")
@@ -163,7 +171,7 @@ class _Walk:
             if excluding and self.excludes(path, is_folder):
                 continue
             if is_file:
-                self.files.add(path)
+                self.add(path)
             elif entry.is_symlink():
                 links.append(path)
             else:

@@ -16,19 +16,21 @@ _OURS = re.compile(
     r"#\s*fsdp-lint\s*:\s*(?P<verb>ignore-file|ignore)\b(?!-)\s*(?P<list>\[(?P<words>[^\]]*)\])?", re.IGNORECASE
 )
 
+_QUOTED = re.compile(r""""(?:\\.|[^"\\])*"|'[^']*'""")
+
 _ALL: None = None
 _Selectors = tuple[str, ...] | None
 
 
 class Suppressions:
-    """The suppression comments of one file."""
+    """The suppression comments of one file: a program, or `settings`, where a `#` after a space begins a comment."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, settings: bool = False) -> None:
         self._rows: dict[int, list[_Selectors]] = {}
         self._file: list[_Selectors] = []
         lowered = text.lower()
         if "noqa" in lowered or "fsdp-lint" in lowered:
-            for row, comment in _comments(text):
+            for row, comment in _comments_in_settings(text) if settings else _comments(text):
                 self._read(row, comment)
 
     def _read(self, row: int, comment: str) -> None:
@@ -58,3 +60,10 @@ def _comments(text: str) -> Iterator[tuple[int, str]]:
                 yield token.start[0], token.string
     except (tokenize.TokenError, SyntaxError):
         return
+
+
+def _comments_in_settings(text: str) -> Iterator[tuple[int, str]]:
+    for row, line in enumerate(io.StringIO(text, newline=None), 1):
+        found = re.search(r"(?:^|\s)#", _QUOTED.sub(lambda quoted: "x" * len(quoted[0]), line))
+        if found is not None:
+            yield row, line[found.start() :].strip()

@@ -214,16 +214,18 @@ class CheckClass(Event):
 
 @dataclass(eq=False, kw_only=True)
 class ConfigureFSDP(Event):
-    """FSDP is asked for by settings. `by`: "arguments" (transformers, TRL), "plugin" (accelerate), "strategy" or
-    "trainer" (Lightning).
+    """FSDP is asked for by settings. `by`: "arguments" (transformers, TRL), "plugin" (accelerate), "launch" (a file for
+    accelerate's launcher), "strategy" or "trainer" (Lightning).
 
-    `options` are FSDP's own settings without the prefix `fsdp_`, `arguments` those around them, `made` is the object.
+    `options` are FSDP's own settings without the prefix `fsdp_`, `arguments` those around them, `made` is the object;
+    `places` says where a setting stands, by its name in either, where that is known.
     """
 
     by: str
     options: dict[str, Value]
     arguments: dict[str, Value]
     made: Value
+    places: dict[str, Site] = field(default_factory=dict)
 
 
 @dataclass(eq=False, kw_only=True)

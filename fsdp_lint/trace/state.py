@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fsdp_lint.project.resolve import Project
+from fsdp_lint.source.document import Document
 from fsdp_lint.source.file import Site, Source
 from fsdp_lint.trace.events import CallMethod, Event, Initialise, RegisterBuffer
 from fsdp_lint.trace.models.api import Call
@@ -124,6 +125,11 @@ class State:
     def site(self, node: cst.CSTNode) -> Site:
         """Where `node` of the file being run stands."""
         return Site(self.frame.source, node)
+
+    def settings(self, name: str, site: Site) -> Any:
+        """What the file of settings of this name says; None where it is not known which file that is."""
+        path = self.project.named(site.source.path, name)
+        return Document(path, self.project.text(path)).value if path is not None else None
 
     def spend(self) -> None:
         """Counts one statement. Raises OutOfBudget."""

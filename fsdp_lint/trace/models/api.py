@@ -150,6 +150,9 @@ class Machine(Protocol):
     def rank_test(self, scope: str) -> Value:
         """The truth value of `rank == 0`."""
 
+    def settings(self, name: str, site: Site) -> Any:
+        """What the file of settings of this name says; None where it is not known which file that is."""
+
 
 Handler = Callable[[Machine, Call], Value]
 

@@ -3,10 +3,16 @@ does with them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
 from fsdp_lint.trace.events import ConfigureFSDP, SetStateType, TrainerSaves
 from fsdp_lint.trace.models.api import Call, Machine, constant_name
 from fsdp_lint.trace.models.words import ARGUMENTS
 from fsdp_lint.trace.values import Bound, Const, Mapping, Module, Object, Unknown, Value
+
+if TYPE_CHECKING:
+    from fsdp_lint.source.document import Document
 
 PLUGIN = "FullyShardedDataParallelPlugin"
 STRATEGY = "FSDPStrategy"
@@ -24,9 +30,42 @@ def configure(run: Machine, dotted: str, call: Call, made: Value) -> None:
     if last == PLUGIN:
         run.emit(ConfigureFSDP, call.site, by="plugin", options=dict(call.kwargs), arguments={}, made=made)
     elif last in ARGUMENTS and _is_on(call.kwargs.get("fsdp")):
-        options = _options(call.kwargs.get("fsdp_config"))
+        options = _options(run, call)
         if options is not None:
             run.emit(ConfigureFSDP, call.site, by="arguments", options=options, arguments=dict(call.kwargs), made=made)
+
+
+def launch(document: Document) -> ConfigureFSDP | None:
+    """What a file for `accelerate launch` asks for; None where it is none, or is not for this machine."""
+    said = document.value
+    block = said.get("fsdp_config") if isinstance(said, dict) else None
+    if not isinstance(block, dict) or not block or not isinstance(said.get("distributed_type"), str):
+        return None
+    if said.get("compute_environment", "LOCAL_MACHINE") != "LOCAL_MACHINE":
+        return None
+    places = {short: document.site(*keys) for short, keys in _places(said, block)}
+    # As the launcher does: what stands in another block goes by its own name.
+    others = [content for name, content in said.items() if isinstance(content, dict) and name != "fsdp_config"]
+    arguments = {str(name): Const(value=value) for each in (*others, said) for name, value in each.items()}
+    at = places["distributed_type"]
+    return (
+        None
+        if at is None
+        else ConfigureFSDP(
+            site=at,
+            by="launch",
+            options={str(name).removeprefix("fsdp_"): Const(value=value) for name, value in block.items()},
+            arguments=dict(arguments),
+            made=Object(cls="accelerate.launch"),
+            places={name: site for name, site in places.items() if site is not None},
+        )
+    )
+
+
+def _places(said: dict[object, object], block: dict[object, object]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The names of all settings, each with the keys that lead to it."""
+    yield from ((str(name), (str(name),)) for name in said)
+    yield from ((str(name).removeprefix("fsdp_"), ("fsdp_config", str(name))) for name in block)
 
 
 def _lightning(run: Machine, last: str, call: Call, made: Value) -> None:
@@ -50,13 +89,17 @@ def _is_on(fsdp: Value | None) -> bool:
     return fsdp is not None and not (isinstance(fsdp, Const) and not fsdp.value)
 
 
-def _options(config: Value | None) -> dict[str, Value] | None:
-    """The settings in a literal `fsdp_config`; the prefix `fsdp_` may stand before each (transformers drops it)."""
+def _options(run: Machine, call: Call) -> dict[str, Value] | None:
+    """The settings in a literal `fsdp_config`, or in the JSON file that it names; None where they are not known. The
+    prefix `fsdp_` may stand before each (transformers drops it)."""
+    config = call.kwargs.get("fsdp_config")
     if config is None or (isinstance(config, Const) and config.value is None):
         return {}
-    if not isinstance(config, Mapping):
-        return None
-    return {str(key).removeprefix("fsdp_"): value for key, value in config.items.items()}
+    items: dict[Any, Value] | None = config.items if isinstance(config, Mapping) else None
+    if constant_name(config).endswith(".json"):
+        said = run.settings(constant_name(config), call.site)
+        items = {name: Const(value=value) for name, value in said.items()} if isinstance(said, dict) else None
+    return {str(name).removeprefix("fsdp_"): value for name, value in items.items()} if items is not None else None
 
 
 def setting(value: Value | None) -> bool | str | None:

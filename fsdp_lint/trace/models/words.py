@@ -20,6 +20,8 @@ WORDS = frozenset(
         "torch.distributed._tensor",
     }
 )
+# What a file of settings for accelerate's launcher holds where it speaks of FSDP: all of these.
+LAUNCH = (b"distributed_type", b"fsdp_config")
 # Classes of transformers and TRL that take `fsdp=` and `fsdp_config=`.
 ARGUMENTS = frozenset(
     {
