@@ -77,7 +77,7 @@ def _share_cuda(mapping: Mapping, ranks: int) -> None:
     cuda = torch.cuda
     for name in _OF_A_DEVICE:
         setattr(cuda, name, _on_the_first(getattr(cuda, name), mapping))
-    real, context = cuda.device_count, cuda.device
+    real, enter = cuda.device_count, cuda.device.__init__
 
     def device_count() -> int:
         if asked_by_torch():
@@ -86,7 +86,8 @@ def _share_cuda(mapping: Mapping, ranks: int) -> None:
         return ranks
 
     cuda.device_count = device_count
-    cuda.device = lambda device: context(number(device, mapping))
+    # The class stays what it is: torch itself asks whether something is an instance of it.
+    cuda.device.__init__ = lambda self, device: enter(self, number(device, mapping))
 
 
 def _on_the_first(real: Callable[..., Any], mapping: Mapping) -> Callable[..., Any]:
