@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 FOUND, FAILED, INTERRUPTED, TERMINATED = 1, 2, 130, 143
 _MODES = click.Choice(["nccl", "simulate", "shared", "cpu"])
+_FILE = click.Path(dir_okay=False, path_type=Path)
 _FORMATS = click.Choice(["text", "concise", "json", "github"])
 
 
@@ -232,7 +233,11 @@ def explain(rule: str) -> int:
 @click.option("--timeout", type=click.FloatRange(1), default=600.0, show_default=True, help="Seconds for each run.")
 @click.option("--patience", type=click.FloatRange(1), default=30.0, show_default=True, help="Seconds for a collective.")
 @click.option("--expect", multiple=True, metavar="TEXT", help="What must hold: 'peak<=40GiB', 'saving>=30%'.")
-@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write JSON there.")
+@click.option("--output", type=_FILE, metavar="FILE", help="Write JSON there.")
+@click.option("--html", type=_FILE, metavar="FILE", help="Write a page with pictures there (extra: html).")
+@click.option(
+    "--markdown", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write Markdown there."
+)
 @click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="Take the settings from this file.")
 def verify(
     program: tuple[str, ...],
@@ -246,6 +251,8 @@ def verify(
     patience: float,
     expect: tuple[str, ...],
     output: Path | None,
+    html: Path | None,
+    markdown: Path | None,
     config: Path | None,
 ) -> int:
     """Run a training program as it is and with its mistakes fixed, both under instruments, and show what changed.
@@ -256,11 +263,14 @@ def verify(
     if not program and module is None:
         raise click.UsageError("Name a script, or a module with -m.")
     from fsdp_lint.settings import load
-    from fsdp_lint.verify import progress, proof, report
+    from fsdp_lint.verify import markdown as in_markdown
+    from fsdp_lint.verify import page, progress, proof, report
     from fsdp_lint.verify.expectations import Expectation
     from fsdp_lint.verify.plan import Target
     from fsdp_lint.verify.processes import Terminated
 
+    if html is not None:
+        page.pictures()  # if it cannot draw, better said before the run than after
     target = Target(module=module, arguments=program) if module else Target(program[0], "", program[1:])
     entry = proof.find_entry(target)
     expectations = tuple(Expectation.parse(each) for each in expect)
@@ -278,6 +288,10 @@ def verify(
     _echo(report.to_text(proved))
     if output is not None:
         output.write_text(report.to_json(proved), encoding="utf-8")
+    if markdown is not None:
+        markdown.write_text(in_markdown.to_markdown(proved), encoding="utf-8")
+    if html is not None:
+        html.write_text(page.to_html(proved), encoding="utf-8")
     return FAILED if proved.errors else 0 if proved.holds else FOUND
 
 

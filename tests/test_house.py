@@ -39,7 +39,7 @@ TABLE: dict[str, tuple[set[str], set[str]]] = {
     ),
     "report": ({"findings"}, {"click"}),
     "docs": ({"registry", "findings"}, set()),
-    "verify": ({"engine", "settings", "findings"}, {"torch"}),
+    "verify": ({"engine", "settings", "findings"}, {"torch", "matplotlib"}),
     "cli": (
         {
             "__init__",
@@ -142,6 +142,12 @@ def test_only_the_instrument_knows_torch(path: Path) -> None:
             assert not module.startswith("fsdp_lint.verify.instrument"), "it is reached through runner.instrument()"
         elif module.startswith("fsdp_lint."):
             assert module.split(".")[1] == "verify" and module.split(".")[2] in INSTRUMENT, f"not {module}"
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if room(path) == "verify"], ids=named)
+def test_only_the_pictures_know_matplotlib(path: Path) -> None:
+    for module in imports(path):
+        assert path.stem == "pictures" or not module.startswith("matplotlib"), "it is loaded for --html only"
 
 
 @pytest.mark.parametrize("path", FILES, ids=named)

@@ -173,7 +173,7 @@ def test_ranks_that_share_a_gpu_take_the_first_whatever_they_ask_for(proved: Pro
 def test_ranks_that_share_a_gpu_train_as_those_on_cpus_do(tmp_path: Path) -> None:
     if not runner.instrument().gpus():
         pytest.skip("needs a CUDA GPU")
-    (tmp_path / "train.py").write_text(RIGHT.replace('(4, 8, device="cuda")', '(4, 8).cuda()'))
+    (tmp_path / "train.py").write_text(RIGHT.replace('(4, 8, device="cuda")', "(4, 8).cuda()"))
     target = Target(str(tmp_path / "train.py"))
     shared = runner.run(Plan(target, "shared", 2, on_cpu=False, timeout=120))
     alone = runner.run(Plan(target, "cpu", 2, on_cpu=True, timeout=120))

@@ -3,8 +3,8 @@
     python benchmarks/verify/one_gpu.py [--small]
 
 Prints the reports of the default modes, whether training in `shared` is that of the same program on two CPU ranks, what
-`shared` costs in time, and the cases in which a program names another GPU than the first. `--small`: to try the whole on
-a CPU, where `shared` is run on CPU ranks.
+`shared` costs in time, and the cases in which a program names another GPU than the first. `--small`: to try the whole
+on a CPU, where `shared` is run on CPU ranks.
 """
 
 from __future__ import annotations

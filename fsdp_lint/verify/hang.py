@@ -21,33 +21,37 @@ def read_calls(notes: Path, ranks: int) -> list[list[Call]]:
 
 def first_difference(calls: Sequence[Sequence[Call]]) -> str | None:
     """Where two ranks went different ways, in words; None where all made the same collectives in each group."""
-    groups = sorted({call.group for each in calls for call in each})
-    for group in groups:
+    found = side_by_side(calls)
+    if found is None:
+        return None
+    members, at = found
+    seen = _at(members, at)
+    first, *others = sorted(seen, key=lambda rank: (seen[rank] is None, rank))
+    other = next(rank for rank in others if _shape(seen[rank]) != _shape(seen[first]))
+    return f"rank {first} {_told(seen[first], members[first], True)}, " + (
+        f"rank {other} {_told(seen[other], members[other], False)}"
+    )
+
+
+def side_by_side(calls: Sequence[Sequence[Call]]) -> tuple[dict[int, list[Call]], int] | None:
+    """The logs by rank of the first group whose ranks went different ways, and the place where they did."""
+    for group in sorted({call.group for each in calls for call in each}):
         members = {
             rank: own for rank, each in enumerate(calls) if (own := [call for call in each if call.group == group])
         }
         if group in _MAIN:
             members = {rank: [call for call in each if call.group == group] for rank, each in enumerate(calls)}
-        found = _difference(members)
-        if found:
-            return found
+        for at in range(max(map(len, members.values()), default=0)):
+            if len({_shape(call) for call in _at(members, at).values()}) > 1:
+                return members, at
     return None
 
 
 _MAIN = ("0", "")  # the name of the group of all ranks
 
 
-def _difference(members: dict[int, list[Call]]) -> str | None:
-    longest = max((len(each) for each in members.values()), default=0)
-    for at in range(longest):
-        seen = {rank: each[at] if at < len(each) else None for rank, each in members.items()}
-        if len({_shape(call) for call in seen.values()}) > 1:
-            first, *others = sorted(seen, key=lambda rank: (seen[rank] is None, rank))
-            other = next(rank for rank in others if _shape(seen[rank]) != _shape(seen[first]))
-            return f"rank {first} {_told(seen[first], members[first], True)}, " + (
-                f"rank {other} {_told(seen[other], members[other], False)}"
-            )
-    return None
+def _at(members: dict[int, list[Call]], at: int) -> dict[int, Call | None]:
+    return {rank: each[at] if at < len(each) else None for rank, each in members.items()}
 
 
 def _shape(call: Call | None) -> tuple[str, int] | None:

@@ -97,7 +97,8 @@ class RankRecord:
 
     `dead` parameters are alive and no module's; `built` holds checksums of parameters as they were when they were
     sharded, `plain` of those that every rank holds whole, `shards` of the others with the shard's place in the mesh.
-    `made_at` counts collectives by the user's line, `compile_site` is where torch.compile was first asked for.
+    `made_at` counts collectives by the user's line, `compile_site` is where torch.compile was first asked for. Of the
+    counted step, `memory` has bytes by milliseconds, `timeline` each collective: milliseconds, kind, unit, bytes.
     """
 
     torch: str
@@ -132,6 +133,8 @@ class RankRecord:
     readings: tuple[Reading, ...] = ()
     attempts: tuple[Attempt, ...] = ()
     made_at: Mapping[str, int] = field(default_factory=dict)
+    memory: tuple[tuple[float, int], ...] = ()
+    timeline: tuple[tuple[float, str, str, int], ...] = ()
     mapped: tuple[str, ...] = ()
     compiled: bool = False
     compile_site: str = ""
@@ -170,7 +173,8 @@ def _frozen(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Run:
-    """One run of the program on all its ranks. In `simulate` there is one rank, which stands for all."""
+    """One run of the program on all its ranks. In `simulate` there is one rank, which stands for all. `calls` are the
+    logs of collectives, by rank, where they tell of a hang."""
 
     mode: str
     ranks: int
@@ -181,6 +185,7 @@ class Run:
     loaded: Mapping[str, str] = field(default_factory=dict)
     files: tuple[str, ...] = ()
     seconds: float = 0.0
+    calls: Sequence[Sequence[Call]] = ()
 
     @property
     def alive(self) -> list[RankRecord]:

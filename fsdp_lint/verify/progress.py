@@ -1,4 +1,4 @@
-"""How far a run has come: each rank notes its phase, and who waits sees it, as a line that moves or as lines in a log."""
+"""How far a run has come: each rank notes its phase; it is told in a line that moves, or in lines of a log."""
 
 from __future__ import annotations
 

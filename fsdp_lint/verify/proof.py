@@ -220,7 +220,7 @@ def _plans(wish: Wish, first: Report, progress: Silent) -> list[Plan]:
 
 
 def modes(wish: Wish, gpus: int) -> tuple[str, ...]:
-    """In which modes it is run. One GPU shows the memory of one rank of many, and then how ranks that share it train."""
+    """The modes. One GPU shows the memory of one rank of many, and then how ranks that share it train."""
     if wish.mode is not None:
         return tuple(dict.fromkeys((wish.mode, *wish.beside)))
     return ("nccl",) if gpus > 1 else ("simulate", "shared") if gpus else ("cpu",)

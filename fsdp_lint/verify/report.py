@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from fsdp_lint.verify.measures import Collective, Run, Save, collective_totals
@@ -15,7 +17,7 @@ from fsdp_lint.verify.verdicts import Verdict
 UNKNOWN = "not measured in this mode"
 _MOST_UNITS = 12  # rows of the table of units
 NOT_REACHED = "no step was made"
-_KINDS = ("parameters", "gradients", "optimizer_state", "optimizer_only", "other")
+KINDS = ("parameters", "gradients", "optimizer_state", "optimizer_only", "other")
 
 
 # --------------------------------------------------------------------------------------------------------- JSON
@@ -46,7 +48,7 @@ def as_json(proof: Proof) -> dict[str, Any]:
 def _run(run: Run) -> dict[str, Any]:
     held = run.held
     return {
-        "held": {kind: getattr(held, kind) for kind in _KINDS} if held is not None else None,
+        "held": {kind: getattr(held, kind) for kind in KINDS} if held is not None else None,
         "peak_bytes": run.peak_bytes,
         "collectives": [
             {"kind": kind, "count": count, "bytes": size} for kind, count, size in collective_totals(run.collectives)
@@ -94,28 +96,39 @@ def _lines(proof: Proof) -> Iterator[str]:
         yield from _measured(each)
     yield from _verdicts(proof)
     for kept in proof.kept:
-        yield f"expect {kept.text}: {_kept(kept.holds)} ({_number(kept.value)})"
+        yield f"expect {kept.text}: {in_words(kept.holds)} ({number(kept.value)})"
 
 
 def _measured(proof: Proof) -> Iterator[str]:
     """What was measured in one mode."""
     first = proof.before.first
     device = f", {first.device}, torch {first.torch}" if first is not None else ""
-    yield f"{proof.plan.target.name}: mode {proof.plan.mode}, {_ranks(proof)}{device}"
+    yield f"{proof.plan.target.name}: mode {proof.plan.mode}, {ranks(proof)}{device}"
     if not proof.ran_here:
         yield f"could not be run in this mode: {proof.obstacle}"
     yield ""
     runs = [proof.before] + ([proof.after.run] if proof.after is not None else [])
-    yield from _table([("", "before", "after")[: len(runs) + 1], *_rows(proof.before, runs)])
+    told = [[name, *(cell.text for cell in cells)] for name, cells in rows(proof.before, runs)]
+    yield from _table([("", "before", "after")[: len(runs) + 1], *told])
     yield ""
     yield from _units(runs)
-    yield from _fixed(proof)
+    yield from fixed(proof)
     for run, name in zip(runs, ("before", "after"), strict=False):
-        yield from _remarks(run, name)
+        yield from remarks(run, name)
     yield ""
 
 
-def _ranks(proof: Proof) -> str:
+def conclusion(proof: Proof) -> str:
+    """One sentence: how many verdicts of which kind, and whether expectations hold."""
+    counts = Counter(verdict.verdict for verdict in proof.verdicts)
+    told = ", ".join(f"{count} {verdict}" for verdict, count in counts.items()) or "none"
+    wrong = sum(not kept.holds for kept in proof.kept)
+    expected = f" Expectations: {len(proof.kept) - wrong} of {len(proof.kept)} hold." if proof.kept else ""
+    return f"Findings: {told}.{expected}"
+
+
+def ranks(proof: Proof) -> str:
+    """How many ranks ran, and how."""
     if proof.plan.mode == "simulate":
         return f"one rank of {proof.plan.ranks} (the others are pretended, no data moves)"
     shared = " that share one GPU" if proof.plan.mode == "shared" else ""
@@ -129,56 +142,71 @@ def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
         yield "  ".join(cells).rstrip()
 
 
-def _rows(before: Run, runs: Sequence[Run]) -> Iterator[list[str]]:
-    for kind in _KINDS:
-        yield [f"held: {kind.replace('_', ' ')}", *(_size(run, getattr(run.held, kind, None)) for run in runs)]
-    yield ["peak in the steps", *(_size(run, run.peak_bytes) for run in runs)]
+@dataclass(frozen=True)
+class Cell:
+    """What a run says in a row: in words, and as the number that it stands for, where it is one."""
+
+    text: str
+    value: float | None = None
+
+
+def rows(before: Run, runs: Sequence[Run]) -> Iterator[tuple[str, list[Cell]]]:
+    """All that is measured, by name, for each run."""
+    for kind in KINDS:
+        yield f"held: {kind.replace('_', ' ')}", [_size(run, getattr(run.held, kind, None)) for run in runs]
+    yield "peak in the steps", [_size(run, run.peak_bytes) for run in runs]
     reserved = [run.first.reserved_bytes if run.first is not None else None for run in runs]
     if any(reserved):
-        yield ["peak reserved", *(_size(run, each) for run, each in zip(runs, reserved, strict=True))]
+        yield "peak reserved", [_size(run, each) for run, each in zip(runs, reserved, strict=True)]
     kinds = [kind for run in runs for kind, _, _ in collective_totals(run.collectives or ())]
     for kind in dict.fromkeys(kinds):
-        yield [f"{kind} a step", *(_collective(run, kind) for run in runs)]
-    yield ["loss by step", *(_losses(run) for run in runs)]
-    yield ["parameters changed", *(_changed(run) for run in runs)]
-    yield ["step time", *(_time(run) for run in runs)]
-    yield ["ended", *(run.ended[:60] for run in runs)]
+        yield f"{kind} a step", [_collective(run, kind) for run in runs]
+    yield "loss by step", [_losses(run) for run in runs]
+    yield "parameters changed", [_changed(run) for run in runs]
+    yield "step time", [_time(run) for run in runs]
+    yield "ended", [Cell(run.ended[:60]) for run in runs]
 
 
-def _unknown(run: Run) -> str:
-    return UNKNOWN if run.steps else NOT_REACHED
+def _unknown(run: Run) -> Cell:
+    return Cell(UNKNOWN if run.steps else NOT_REACHED)
 
 
-def _size(run: Run, value: int | None) -> str:
-    return _unknown(run) if value is None else _bytes(value)
+def _size(run: Run, value: int | None) -> Cell:
+    return _unknown(run) if value is None else Cell(in_bytes(value), value)
 
 
-def _bytes(value: int) -> str:
+def in_bytes(value: float) -> str:
+    """With a unit, to be read."""
     for size, unit in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
         if value >= size:
             return f"{value / size:.2f} {unit}"
-    return f"{value} B"
+    return f"{value:.0f} B"
 
 
-def _collective(run: Run, kind: str) -> str:
+def _collective(run: Run, kind: str) -> Cell:
     for each, count, size in collective_totals(run.collectives or ()):
         if each == kind:
-            return f"{count} x, {_bytes(size)}"
-    return "-" if run.collectives is not None else _unknown(run)
+            return Cell(f"{count} x, {in_bytes(size)}", size)
+    return Cell("-") if run.collectives is not None else _unknown(run)
 
 
 def _units(runs: Sequence[Run]) -> Iterator[str]:
+    rows = units(runs)
+    if rows:
+        head = ("FSDP unit", "collective", *("before", "after")[: len(runs)])
+        yield from _table([head, *rows[:_MOST_UNITS]])
+        if len(rows) > _MOST_UNITS:
+            yield f"... and {len(rows) - _MOST_UNITS} rows more"
+        yield ""
+
+
+def units(runs: Sequence[Run]) -> list[list[str]]:
     """Which FSDP unit made which collectives; units that differ in a number only, and in nothing else, share a row."""
     columns = [_by_unit(run) for run in runs]
     keys = list(dict.fromkeys(key for column in columns for key in column))
     if not any(unit for unit, _ in keys):
-        return
-    head = ("FSDP unit", "collective", *("before", "after")[: len(runs)])
-    rows = [[unit or "(none)", kind, *(_made(column.get((unit, kind))) for column in columns)] for unit, kind in keys]
-    yield from _table([head, *rows[:_MOST_UNITS]])
-    if len(rows) > _MOST_UNITS:
-        yield f"... and {len(rows) - _MOST_UNITS} rows more"
-    yield ""
+        return []
+    return [[unit or "(none)", kind, *(_made(column.get((unit, kind))) for column in columns)] for unit, kind in keys]
 
 
 def _by_unit(run: Run) -> dict[tuple[str, str], list[Collective]]:
@@ -192,29 +220,30 @@ def _by_unit(run: Run) -> dict[tuple[str, str], list[Collective]]:
 def _made(collectives: list[Collective] | None) -> str:
     if collectives is None:
         return "-"
-    units = len({one.unit for one in collectives})
-    told = f"{sum(one.count for one in collectives)} x, {_bytes(sum(one.bytes for one in collectives))}"
-    return told if units == 1 else f"{told} ({units} units)"
+    count = len({one.unit for one in collectives})
+    told = f"{sum(one.count for one in collectives)} x, {in_bytes(sum(one.bytes for one in collectives))}"
+    return told if count == 1 else f"{told} ({count} units)"
 
 
-def _losses(run: Run) -> str:
+def _losses(run: Run) -> Cell:
     losses = run.losses
-    return " ".join(f"{loss:.4g}" for loss in losses[:6]) if losses else _unknown(run)
+    return Cell(" ".join(f"{loss:.4g}" for loss in losses[:6])) if losses else _unknown(run)
 
 
-def _changed(run: Run) -> str:
+def _changed(run: Run) -> Cell:
     counts = run.changed
-    return f"{counts[0]} of {counts[1]}" if counts else _unknown(run)
+    return Cell(f"{counts[0]} of {counts[1]}", run.parameters_changed) if counts else _unknown(run)
 
 
-def _time(run: Run) -> str:
+def _time(run: Run) -> Cell:
     times = run.first.step_ms if run.first is not None else ()
     if not times or run.step_ms is None:
         return _unknown(run)
-    return f"{run.step_ms:.1f} ms ({min(times):.1f} to {max(times):.1f})"
+    return Cell(f"{run.step_ms:.1f} ms ({min(times):.1f} to {max(times):.1f})", run.step_ms)
 
 
-def _fixed(proof: Proof) -> Iterator[str]:
+def fixed(proof: Proof) -> Iterator[str]:
+    """Which fixed files the after-run has loaded."""
     for path, wanted in sorted(proof.hashes.items()):
         loaded = proof.after.run.loaded.get(path) if proof.after is not None else None
         state = "loaded" if loaded == wanted else "NOT loaded"
@@ -223,7 +252,8 @@ def _fixed(proof: Proof) -> Iterator[str]:
         yield "no after-run: no fix changes a file (--after FILE runs one that was made by hand)"
 
 
-def _remarks(run: Run, name: str) -> Iterator[str]:
+def remarks(run: Run, name: str) -> Iterator[str]:
+    """What else there is to say of a run: what was mapped, compiled, saved, and what went wrong."""
     first = run.first
     if first is not None and name == "before" and first.mapped:
         yield "mapped, without editing the program:"
@@ -244,7 +274,7 @@ def _remarks(run: Run, name: str) -> Iterator[str]:
 
 
 def _save(save: Save) -> str:
-    size = _bytes(save.bytes) if save.bytes is not None else "not written"
+    size = in_bytes(save.bytes) if save.bytes is not None else "not written"
     read = f", reload: {save.reload}" if save.reload is not None else ""
     return f"rank 0 saved {os.path.basename(save.path)}, {size}, {save.dtensors} of {save.tensors} DTensors{read}"
 
@@ -263,9 +293,11 @@ def _where(site: str) -> str:
     return f"{os.path.relpath(path)}:{line}" if path else site
 
 
-def _kept(holds: bool | None) -> str:
+def in_words(holds: bool | None) -> str:
+    """Whether an expectation holds."""
     return {True: "holds", False: "does not hold", None: "could not be measured"}[holds]
 
 
-def _number(value: float | None) -> str:
+def number(value: float | None) -> str:
+    """What an expectation was compared with."""
     return "not measured" if value is None else f"{value:,.4g}" if value < 1000 else f"{value:,.0f}"

@@ -55,13 +55,16 @@ def run(plan: Plan, progress: Silent | None = None, name: str = "run") -> Run:
         kept.restore(notes)
         hung = any(_is_hang(trouble) for trouble in troubles) and plan.mode != "simulate"
         own = [t for t in troubles if not _is_hang(t)]
+        hung = hung and not own
+        calls = read_calls(notes, plan.processes) if hung else []
         done = Run(
             mode=plan.mode,
             ranks=plan.ranks,
             records=records,
             troubles=tuple(own or troubles),
-            difference=first_difference(read_calls(notes, plan.processes)) if hung and not own else None,
-            hung=hung and not own,
+            difference=first_difference(calls),
+            hung=hung,
+            calls=calls,
             loaded=overlay.loaded(notes),
             files=tuple(sorted({path for record in records if record for path in record.visited})),
             seconds=time.monotonic() - began,

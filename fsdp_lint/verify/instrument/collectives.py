@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from fsdp_lint.verify.instrument.sites import Sites
 from fsdp_lint.verify.instrument.storages import Storages
+from fsdp_lint.verify.instrument.timeline import Timeline
 
 _SPACES = ("c10d", "_c10d_functional", "_c10d_functional_autograd")
 _KINDS = {
@@ -56,6 +57,7 @@ class Collectives(TorchDispatchMode):
         self.storages = storages
         self.on = True
         self._backward = backward
+        self.timeline = Timeline(self._allocated)
         self._log = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         self._counts: dict[tuple[str, str], list[int]] = {}
         self.made_at: dict[str, int] = {}
@@ -71,7 +73,12 @@ class Collectives(TorchDispatchMode):
             self.storages.see(result)
             if space in _SPACES:
                 self.storages.carry(args)
+        if self.on:
+            self.timeline.see()
         return result
+
+    def _allocated(self) -> int:
+        return self.storages.live if self.storages is not None else int(torch.cuda.memory_allocated())
 
     def _begin(self, kind: str, args: Any) -> None:
         size = max((_bytes(arg) for arg in args), default=0)
@@ -79,7 +86,9 @@ class Collectives(TorchDispatchMode):
             size = 0
         site = self.sites.here() or self._backward()
         self.made_at[site] = self.made_at.get(site, 0) + 1
-        one = self._counts.setdefault((kind, _unit()), [0, 0, 0])
+        unit = _unit()
+        self.timeline.collective(kind, unit, size)
+        one = self._counts.setdefault((kind, unit), [0, 0, 0])
         one[0] += 1
         one[1] += size
         one[2] = max(one[2], size)

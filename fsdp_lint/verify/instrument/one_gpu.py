@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch.overrides import TorchFunctionMode
 
 from fsdp_lint.verify.instrument.devices import Mapping, asked_by_torch, map_gloo

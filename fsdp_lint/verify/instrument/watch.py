@@ -162,6 +162,7 @@ class Watch:
             note(self.notes, self.rank, f"step 1 of {self.plan.steps}")
 
     def _after_step(self, number: int) -> None:
+        self.collectives.timeline.end()
         with self._measuring():
             self._take_peak(number)
             if number <= COUNTED:
@@ -182,6 +183,8 @@ class Watch:
         if number + 1 == self.plan.steps and self.plan.counted == "some" and self.on_gpu:
             self.collectives.__enter__()  # whatever comes after the steps may hang, and is logged
         self._forget_peak()
+        if number + 1 == COUNTED and self.plan.counted != "none":
+            self.collectives.timeline.begin()
 
     def _after_save(self) -> None:
         if self.plan.mode == "simulate":
@@ -284,6 +287,8 @@ class Watch:
             readings=tuple(Reading(**{**one, "values": tuple(one["values"])}) for one in self.readings.made.values()),
             attempts=tuple(Attempt(*one) for one in self.attempts.told(bool(self.steps.backward_site))),
             made_at=self.collectives.made_at,
+            memory=tuple(self.collectives.timeline.memory),
+            timeline=tuple(self.collectives.timeline.collectives),
             mapped=tuple(self.mapping.told),
             compiled=_compiled(),
             compile_site=self.compile_site,
