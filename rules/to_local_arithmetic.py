@@ -33,7 +33,7 @@ from collections.abc import Iterator
 
 from fsdp_lint.rule import Finding, Rule, Severity
 from fsdp_lint.trace.events import ReduceLocal
-from fsdp_lint.trace.reading import agreed_later, sharded_source
+from fsdp_lint.trace.reading import agreed_later, cut_at, sharded_source
 from fsdp_lint.trace.trace import Trace, called
 
 
@@ -45,10 +45,12 @@ def check(trace: Trace) -> Iterator[Finding]:
         shard = sharded_source(trace, event.tensor, event)
         if shard is None or agreed_later(trace, event.tensor):
             continue
+        cut = cut_at(event.tensor)
+        apart = [(cut, "`to_local()` gives this rank's shard here")] if cut is not None and cut != event.site else []
         yield Finding(
             at=event,
             message="this is a value of one rank's shard only: `to_local()` does not see the rest of the tensor",
-            because=[(shard, f"`{called(shard.module)}` is sharded here")],
+            because=[(shard, f"`{called(shard.module)}` is sharded here"), *apart],
         )
 
 

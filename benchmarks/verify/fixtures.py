@@ -31,8 +31,14 @@ def programs(rules: list[str]) -> Iterator[tuple[str, Path]]:
         if folder.is_dir() and (not rules or rule in rules):
             for path in sorted(folder.glob("bad_*")):
                 entry = path / "train.py" if path.is_dir() else path
-                if entry.is_file() and "\n# skip = " not in entry.read_text(encoding="utf-8"):
+                if entry.is_file() and "\n# skip = " not in entry.read_text(encoding="utf-8") and _expects(path, rule):
                     yield rule, entry
+
+
+def _expects(path: Path, rule: str) -> bool:
+    """Whether a finding of the rule is expected in the program."""
+    files = path.rglob("*.py") if path.is_dir() else [path]
+    return any(f"# expect: {rule}" in file.read_text(encoding="utf-8") for file in files)
 
 
 def twin(entry: Path) -> str | None:

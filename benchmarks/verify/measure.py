@@ -1,6 +1,6 @@
 """The runs of docs/verify.md: each section prints a table in Markdown and can write the JSON of each proof.
 
-    python benchmarks/verify/measure.py [lesson] [foreign] [cost] [gpus] [fsdp1] [--small] [--ranks 8,64]
+    python benchmarks/verify/measure.py [lesson] [foreign] [cost] [gpus] [fsdp1] [setup] [--small] [--ranks 8,64]
                                     [--only NAME,NAME] [--records DIR] [--opacus DIR] [--torchdiff DIR]
 
 lesson    the lesson's five mistakes and two more on a GPT of 2.2 billion parameters, before and after, simulated
@@ -9,6 +9,7 @@ foreign   three programs that are not ours, as they are: accelerate's (installed
 cost      step time with and without the instruments
 gpus      the lesson's mistakes on all GPUs with NCCL, and simulated at the same number of ranks
 fsdp1     their twins with FSDP1, the same way
+setup     mistakes of set-up, most of which only NCCL shows; on one GPU those that one rank can make
 """
 
 from __future__ import annotations
@@ -47,6 +48,16 @@ FSDP1: dict[str, str | None] = {
     "fsdp1_root_only_shard.py": "fsdp1_every_block.py",
     "fsdp1_local_norm.py": None,
 }
+SETUP: dict[str, str | None] = {
+    "cpu_offload_needs_gloo.py": None,
+    "gloo_training.py": "nccl_training.py",
+    "missing_set_device.py": None,
+    "init_through_local.py": None,
+    "full_state_dict_no_offload.py": None,
+    "every_rank_full_load.py": "one_rank_full_load.py",
+    "hsdp_mesh_order.py": "hsdp_mesh_right.py",
+}
+ON_ONE = ("cpu_offload_needs_gloo.py", "gloo_training.py")  # of these one rank is enough
 
 
 class Bench:
@@ -217,11 +228,14 @@ def main() -> None:
         if "cost" in given.sections:
             cost(bench, given.mode, counts[0])
         wanted = {f"{each}.py" for each in given.only.split(",") if each}
-        for section, programs in {"gpus": {**MISTAKES, **ON_GPUS}, "fsdp1": FSDP1}.items():
+        gpus = instrument.gpus()
+        for section, programs in {"gpus": {**MISTAKES, **ON_GPUS}, "fsdp1": FSDP1, "setup": SETUP}.items():
             if section in given.sections:
                 chosen = {name: fix for name, fix in programs.items() if not wanted or name in wanted}
-                for mode in ("nccl", "simulate") if instrument.gpus() else (given.mode,):
-                    lesson(bench, mode, instrument.gpus() or counts[0], chosen)
+                if section == "setup" and gpus == 1:
+                    chosen = {name: fix for name, fix in chosen.items() if name in ON_ONE}
+                for mode in ("nccl", "simulate") if gpus else (given.mode,):
+                    lesson(bench, mode, gpus or counts[0], chosen)
         os.chdir("/")
 
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from fsdp_lint.trace.events import Collective, Event, Handed, Shard
 from fsdp_lint.trace.models.collectives import AGREEING
 from fsdp_lint.trace.trace import Trace
 from fsdp_lint.trace.values import Params, Rank, StateDict, Tensor, Unknown, Value, parts
+
+if TYPE_CHECKING:
+    from fsdp_lint.source.file import Site
 
 QUIET = ("print", "info", "debug", "warning", "log", "append", "write", "add_scalar", "update", "format")
 
@@ -24,6 +29,20 @@ def sharded_source(trace: Trace, tensor: Tensor, at: Event) -> Shard | None:
         shard = trace.sharded(module, when, 2)
         if shard is not None and trace.sharded(module, when, 1) is None:
             return shard
+    return None
+
+
+def cut_at(tensor: Tensor) -> Site | None:
+    """Where `to_local()` gave the shard that the tensor was computed from; None where something else did."""
+    seen: set[int] = set()
+    todo = [tensor]
+    while todo:
+        one = todo.pop(0)
+        if one.cut is not None:
+            return one.cut
+        if one.number not in seen:
+            seen.add(one.number)
+            todo.extend(one.inputs)
     return None
 
 

@@ -48,14 +48,16 @@ class Call:
 
 @dataclass(frozen=True)
 class Save:
-    """A file that was written: where it was asked for, its bytes, how many tensors and DTensors went into it, and
-    what a reload in one process gives ("equal", "differs", why it cannot be read, None where that was not tried)."""
+    """A file that was written: where it was asked for, its bytes, how many tensors and DTensors went into it, after how
+    many steps, and what a reload in one process gives ("equal", "differs", why it cannot be read, None where that was
+    not tried)."""
 
     path: str
     site: str
     bytes: int | None
     tensors: int
     dtensors: int
+    step: int = 0
     reload: str | None = None
 
 
@@ -81,24 +83,48 @@ class Attempt:
 
 
 @dataclass(frozen=True)
+class Whole:
+    """Whole tensors that a rank took into memory at a line, from a "state" dict that it gathered or a "file" that it
+    read: the most bytes of one call."""
+
+    site: str
+    how: str
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How parameters lie on a mesh: for each dimension its name, its size, and whether it shards."""
+
+    dimensions: tuple[tuple[str, int, bool], ...]
+
+
+@dataclass(frozen=True)
 class Trouble:
-    """What ended a rank before its time: "error" or "refused" (an exception), "died" (a signal) or "late"."""
+    """What ended a rank before its time: "error" or "memory" (an exception), "died" (a signal) or "late". Of an
+    exception `causes` tells those that it came of, `lines` all the program's own lines on the way."""
 
     kind: str
     text: str
     site: str
     rank: int = 0
     log: str = ""
+    causes: tuple[str, ...] = ()
+    lines: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class RankRecord:
     """All that one rank wrote down.
 
-    `dead` parameters are alive and no module's; `built` holds checksums of parameters as they were when they were
-    sharded, `plain` of those that every rank holds whole, `shards` of the others with the shard's place in the mesh.
-    `made_at` counts collectives by the user's line, `compile_site` is where torch.compile was first asked for. Of the
-    counted step, `memory` has bytes by milliseconds, `timeline` each collective: milliseconds, kind, unit, bytes.
+    `optimizers` holds, by the line where they were built, how many of their parameters are not the model's, and how
+    many there are; `stale` and `optimizer_parameters` are the sums. `dead` parameters are alive and no module's.
+    `built` holds checksums of parameters as they were when they were sharded, `plain` of those that every rank holds
+    whole, `shards` of the others with the shard's place in the mesh; `started` is the same before the first step and
+    without constants. `made_at` counts the program's own collectives by line, neither FSDP's nor DTensors';
+    `compile_site` is where torch.compile was first asked for. `gpus` holds the peak on each GPU by its number,
+    `backend` what moves the parameters' data, as "nccl for cuda". Of the counted step, `memory` has bytes by
+    milliseconds, `timeline` each collective: milliseconds, kind, unit, bytes.
     """
 
     torch: str
@@ -121,7 +147,7 @@ class RankRecord:
     without_gradient: tuple[str, ...] = ()
     stale: int = 0
     optimizer_parameters: int = 0
-    optimizer_site: str = ""
+    optimizers: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     plain: Mapping[str, str] = field(default_factory=dict)
     buffers: Mapping[str, str] = field(default_factory=dict)
     shards: Mapping[str, tuple[str, str]] = field(default_factory=dict)
@@ -132,6 +158,11 @@ class RankRecord:
     saves: tuple[Save, ...] = ()
     readings: tuple[Reading, ...] = ()
     attempts: tuple[Attempt, ...] = ()
+    wholes: tuple[Whole, ...] = ()
+    layouts: tuple[Layout, ...] = ()
+    started: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    gpus: Mapping[str, int] = field(default_factory=dict)
+    backend: str = ""
     made_at: Mapping[str, int] = field(default_factory=dict)
     memory: tuple[tuple[float, int], ...] = ()
     timeline: tuple[tuple[float, str, str, int], ...] = ()
@@ -159,9 +190,11 @@ _PARTS: Mapping[str, Callable[..., Any]] = {
     "attempts": Attempt,
     "collectives": Collective,
     "held": Held,
+    "layouts": Layout,
     "readings": Reading,
     "saves": Save,
     "trouble": Trouble,
+    "wholes": Whole,
 }
 
 
@@ -278,6 +311,17 @@ class Run:
         if not self.moves_values or len(self.alive) < 2 or not any(record.built for record in self.alive):
             return None
         return _unequal([record.built for record in self.alive])
+
+    @property
+    def repeated(self) -> tuple[int, int] | None:
+        """Of the sharded parameters that do not start as constants, how many have equal shards on ranks that hold
+        different parts, and how many there are; None where not seen."""
+        if not self.moves_values or not any(record.started for record in self.alive):
+            return None
+        names = sorted({name for record in self.alive for name in record.started})
+        parts = [{record.started[name] for record in self.alive if name in record.started} for name in names]
+        several = [each for each in parts if len({place for place, _ in each}) > 1]
+        return sum(len({value for _, value in each}) < len(each) for each in several), len(several)
 
     @property
     def buffers_unequal(self) -> list[str] | None:

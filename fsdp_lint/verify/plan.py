@@ -29,10 +29,10 @@ class Target:
 @dataclass(frozen=True)
 class Plan:
     """One run. `steps` of the first optimizer are made, and if `until_saved` the program goes on to its first save or
-    its end. Times are in seconds: `timeout` for all, `patience` for one collective. In `cpu`, and in `simulate` where
-    there is no GPU, `on_cpu` says that CUDA is mapped to the CPU. Operations are seen in "some" steps, the first ones,
-    and in the others steps are timed; to learn what that costs, in "all" or "none". In
-    `shared` the ranks share one GPU."""
+    its end; if `until_loaded` it goes on after a save, until the steps are made. Times are in seconds: `timeout` for
+    all, `patience` for one collective. In `cpu`, and in `simulate` where there is no GPU, `on_cpu` says that CUDA is
+    mapped to the CPU. Operations are seen in "some" steps, the first ones, and in the others steps are timed; to learn
+    what that costs, in "all" or "none". In `shared` the ranks share one GPU."""
 
     target: Target
     mode: str
@@ -42,6 +42,7 @@ class Plan:
     timeout: float = 600.0
     patience: float = 30.0
     until_saved: bool = False
+    until_loaded: bool = False
     counted: str = "some"
     texts: Mapping[str, bytes] = field(default_factory=dict)
 

@@ -2,56 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-
+from fsdp_lint.verify import setup_probes, state_probes
+from fsdp_lint.verify.errors import ANYWHERE, HERE, MIXED, raises
+from fsdp_lint.verify.evidence import Case, Evidence, Probe, attempts_of, no_step, readings_of
 from fsdp_lint.verify.hang import short
-from fsdp_lint.verify.measures import Attempt, Reading, Run, collective_totals
+from fsdp_lint.verify.measures import Run, collective_totals
 
-MIXED = "mixed torch.Tensor and DTensor"
 _MANY = 1.5  # times the collectives of the right program
 _WHOLE = 0.5  # a gather of more than this share of all that is gathered is no saving
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """What a run says about one mistake: seen or not, or None where it cannot say; and why."""
-
-    seen: bool | None
-    text: str
-
-
-@dataclass(frozen=True)
-class Case:
-    """One run to be asked about one finding: `sites` are the lines of the finding and its witnesses in that run's
-    text, as path:line; `other` is the run of the other text, where there is one."""
-
-    run: Run
-    sites: frozenset[str]
-    other: Run | None = None
-    fixed: bool = False
-
-
-Probe = Callable[[Case], Evidence]
 
 
 def never_trains(case: Case) -> Evidence:
     """Parameters in the optimizer that are not the model's."""
     record = case.run.first
     if record is None or not record.steps:
-        return _no_step(case.run)
+        return no_step(case.run)
     counts = case.run.changed
     moved = f", {counts[0]} of {counts[1]} trainable parameters changed" if counts else ""
-    text = f"{record.stale} of {record.optimizer_parameters} parameters in the optimizer are not the model's{moved}"
+    here = [each for site, each in record.optimizers.items() if site in case.sites]
+    every = here or [(record.stale, record.optimizer_parameters)]
+    stale, count = (sum(each) for each in zip(*every, strict=True))
+    text = f"{stale} of {count} parameters in the optimizer are not the model's{moved}"
     still = counts is not None and counts[1] > 0 and counts[0] == 0
-    return Evidence(record.stale > 0 or (still and case.fixed), text)
+    return Evidence(stale > 0 or (still and case.fixed), text)
 
 
 def keeps_dead_parameters(case: Case) -> Evidence:
     """Parameters that are alive and belong to no module."""
     record = case.run.first
     if record is None or record.dead is None:
-        return _no_step(case.run)
+        return no_step(case.run)
     text = f"{record.dead} parameters that no module has are kept"
     return Evidence(record.dead > 0 or record.stale > 0, text)
 
@@ -62,11 +42,12 @@ def plain_beside_sharded(case: Case) -> Evidence:
     mixed = _raised(case.run, MIXED)
     if mixed:
         return Evidence(True, mixed)
-    if record is None or not record.sharded:
+    if record is None or (not record.sharded and record.wrapper != "fsdp1"):
         return Evidence(None, "no sharded model was found")
     differ = case.run.disagreeing
     said = "" if differ is None or not record.plain else f", ranks differ in {len(differ)} of them"
-    return Evidence(bool(record.plain), f"{len(record.plain)} plain parameters beside {record.sharded} sharded{said}")
+    others = f"{record.sharded} sharded" if record.sharded else "those of FSDP1"
+    return Evidence(bool(record.plain), f"{len(record.plain)} plain parameters beside {others}{said}")
 
 
 def ranks_differ(case: Case) -> Evidence:
@@ -106,7 +87,7 @@ def many_collectives(case: Case) -> Evidence:
     """More collectives a step than in the other run, or units that are leaves of the model."""
     record, collectives = case.run.first, case.run.collectives
     if record is None or not collectives:
-        return _no_step(case.run)
+        return no_step(case.run)
     mine = sum(one.count for one in collectives)
     leaves = sum(kind == "leaf" for kind in record.units.values())
     text = f"{mine} collectives a step for {len(record.units)} units"
@@ -123,7 +104,7 @@ def gathered_whole(case: Case) -> Evidence:
     collectives = case.run.collectives
     gathers = [one for one in collectives or () if one.kind == "all_gather" and one.unit]
     if not gathers:
-        return _no_step(case.run) if collectives is None else Evidence(None, "nothing was gathered")
+        return no_step(case.run) if collectives is None else Evidence(None, "nothing was gathered")
     largest, once = max(one.largest for one in gathers), sum(one.largest for one in gathers)
     peak = f", peak {case.run.peak_bytes:,} bytes" if case.run.peak_bytes is not None else ""
     text = f"the largest all-gather brings {largest:,} of {once:,} bytes{peak}"
@@ -172,12 +153,16 @@ def every_rank_saves(case: Case) -> Evidence:
 
 def reads_its_part(case: Case) -> Evidence:
     """A number read from a part of a tensor, different on each rank."""
-    here = [_readings(record.readings, case.sites) for record in case.run.alive]
+    here = readings_of(case)
     if not any(here):
-        return Evidence(False, "no number is read from a part of a tensor there")
+        nothing = "no number is read from a part of a tensor there"
+        return Evidence(False if case.fixed else None, nothing)
     partial = [reading for each in here for reading in each if reading.partial]
     if not partial:
         return Evidence(False, "what is read there is whole")
+    agreed = [site for record in case.run.alive for site in record.made_at if site in case.new]
+    if agreed:
+        return Evidence(False, f"the parts are brought together at {short(agreed[0])}")
     reads = list(zip(*(each[0].values for each in here if each), strict=False))
     values = next((each for each in reads if len(set(each)) > 1), reads[0])
     if not case.run.moves_values or len(values) < 2:
@@ -190,7 +175,7 @@ def reads_its_part(case: Case) -> Evidence:
 
 def hooks_are_silent(case: Case) -> Evidence:
     """Hooks on parameters that no backward calls."""
-    hooks = [one for record in case.run.alive for one in _attempts(record.attempts, case.sites, "hook")]
+    hooks = [one for each in attempts_of(case, "hook") for one in each]
     if not hooks:
         return Evidence(False if case.fixed else None, "no hook is put on a parameter there before gradients are made")
     calls = sum(one.worked for one in hooks)
@@ -200,7 +185,7 @@ def hooks_are_silent(case: Case) -> Evidence:
 
 def assigns_nothing(case: Case) -> Evidence:
     """Assignments to the data of a DTensor after which it has the values that it had."""
-    given = [one for record in case.run.alive for one in _attempts(record.attempts, case.sites, "data")]
+    given = [one for each in attempts_of(case, "data") for one in each]
     if not given:
         return Evidence(False if case.fixed else None, "the data of no DTensor is assigned there")
     count, worked = sum(one.count for one in given), sum(one.worked for one in given)
@@ -230,7 +215,7 @@ def no_gradients(case: Case) -> Evidence:
     """Trainable parameters that get no gradient."""
     record = case.run.first
     if record is None or not record.steps:
-        return _no_step(case.run)
+        return no_step(case.run)
     without, all_ = len(record.without_gradient), len(record.trained)
     counts = case.run.changed
     moved = f", {counts[0]} of {counts[1]} changed" if counts else ""
@@ -250,7 +235,7 @@ def more_reductions(case: Case) -> Evidence:
     """More reduce-scatters a step than in the other run."""
     collectives = case.run.collectives
     if not collectives:
-        return _no_step(case.run)
+        return no_step(case.run)
     mine = _count(case.run, "reduce_scatter")
     units = len({one.unit for one in collectives if one.kind == "reduce_scatter"})
     text = f"{mine} reduce-scatters a step for {units} units"
@@ -281,7 +266,7 @@ def half_precision(case: Case) -> Evidence:
     """Parameters of two bytes, which the optimizer then steps in."""
     record = case.run.first
     if record is None or not record.elements or not record.steps:
-        return _no_step(case.run)
+        return no_step(case.run)
     each = record.model_bytes / record.elements
     return Evidence(each < 4, f"the parameters that the optimizer steps take {each:.3g} bytes each")
 
@@ -292,39 +277,15 @@ def not_finite(case: Case) -> Evidence:
     if not losses:
         return Evidence(None, "no loss was seen")
     bad = sum(loss != loss or abs(loss) > 1e30 for loss in losses)
-    return Evidence(True if bad else None, f"{bad} of {len(losses)} losses are not finite")
-
-
-def raises(case: Case) -> Evidence:
-    """An error at one of the finding's lines."""
-    if case.run.hung:
-        return Evidence(True, f"the ranks wait: {case.run.difference or case.run.ended}")
-    for trouble in case.run.troubles:
-        if trouble.site in case.sites or (not case.fixed and trouble.kind == "error"):
-            return Evidence(True, f"{trouble.text} at {short(trouble.site)}")
-    if case.run.troubles:
-        return Evidence(None, f"ended by something else: {case.run.ended}")
-    return Evidence(False, f"no error: {case.run.ended}")
+    return Evidence(True if bad else False if case.fixed else None, f"{bad} of {len(losses)} losses are not finite")
 
 
 def _raised(run: Run, words: str) -> str:
     return next((f"{t.text} at {short(t.site)}" for t in run.troubles if words in t.text or words in t.log), "")
 
 
-def _no_step(run: Run) -> Evidence:
-    return Evidence(None, f"no optimizer step was made: {run.ended}")
-
-
 def _count(run: Run, kind: str) -> int:
     return sum(count for each, count, _ in collective_totals(run.collectives or ()) if each == kind)
-
-
-def _readings(readings: Sequence[Reading], sites: frozenset[str]) -> list[Reading]:
-    return [reading for reading in readings if reading.site in sites and reading.values]
-
-
-def _attempts(attempts: Sequence[Attempt], sites: frozenset[str], how: str) -> list[Attempt]:
-    return [one for one in attempts if one.site in sites and one.how == how]
 
 
 def _verb(reload: str | None) -> str:
@@ -363,23 +324,36 @@ PROBES: dict[str, Probe] = {
     "param-data-assign": assigns_nothing,
     "manual-gradient-reduction": reduces_again,
     "bf16-before-shard": half_precision,
+    "missing-set-device": setup_probes.one_gpu_for_many,
+    "cpu-offload-needs-gloo": setup_probes.norms_of_offloaded,
+    "gloo-training": setup_probes.trains_on_gloo,
+    "init-through-local": setup_probes.shards_start_equal,
+    "hsdp-mesh-order": setup_probes.mesh_dimensions_swapped,
+    "hybrid-without-mesh": setup_probes.nothing_replicates,
+    "full-state-dict-no-offload": setup_probes.whole_state_everywhere,
+    "every-rank-full-load": setup_probes.whole_file_everywhere,
+    "fsdp1-clip-api": state_probes.clips_by_its_piece,
+    "gradscaler-flavour": state_probes.scales_differ,
+    "dcp-optimizer-raw-state": state_probes.loads_into_nothing,
+    "optimizer-state-naive-fsdp1": state_probes.keeps_the_piece_of_one,
+    "sharding-failure-swallowed": state_probes.stays_whole,
+    "cast-after-shard": state_probes.becomes_half,
+    "ac-compile-fsdp-order": state_probes.names_are_wrapped,
+    "fsdp1-api-on-fsdp2": state_probes.asks_fsdp1,
 }
 SAVES = ("torch-save-sharded-state", "shared-checkpoint-path", "fsdp1-save-on-every-rank", "full-state-dict-no-offload")
-LATE = (
+LOADS = ("dcp-optimizer-raw-state", "optimizer-state-naive-fsdp1", "load-plain-state-dict", "every-rank-full-load")
+LATE = (  # mistakes that show only after the training loop
     *SAVES,
+    *LOADS,
     "collective-under-rank-guard",
     "rank-divergent-branch",
     "uneven-eval-loop",
     "to-local-arithmetic",
     "dtensor-scalar-read",
-    "dcp-optimizer-raw-state",
-    "optimizer-state-naive-fsdp1",
-    "load-plain-state-dict",
 )
-LOUD = (
-    "shard-order-topdown", "cast-after-shard", "deepcopy-sharded", "ddp-over-fsdp", "bypass-forward-hooks",
-    "container-sharded", "tied-weights-split", "load-plain-state-dict", "dcp-optimizer-raw-state",
-    "optimizer-state-naive-fsdp1", "fsdp1-clip-api", "offload-device-conflict", "wrap-policy-called",
-    "mp-policy-mismatch", "fsdp1-kwargs-on-fully-shard", "fsdp1-api-on-fsdp2", "removed-name",
-    "process-group-after-shard",
-)  # fmt: skip
+
+
+def probe_of(name: str) -> Probe | None:
+    """The probe of a rule; None where a run does not show its mistake."""
+    return PROBES.get(name) or (raises(name) if name in ANYWHERE or name in HERE else None)

@@ -20,7 +20,7 @@ from fsdp_lint.verify import runner, texts
 from fsdp_lint.verify.expectations import Expectation, Kept
 from fsdp_lint.verify.measures import Run
 from fsdp_lint.verify.plan import CannotRun, Plan, Target
-from fsdp_lint.verify.probes import LATE
+from fsdp_lint.verify.probes import LATE, LOADS
 from fsdp_lint.verify.processes import ended_by_signals
 from fsdp_lint.verify.progress import Silent
 from fsdp_lint.verify.verdicts import After, Verdict, judge
@@ -165,6 +165,9 @@ def _in_mode(plan: Plan, found: _Found, by_hand: dict[str, bytes] | None, progre
     before = runner.run(plan, progress, f"{name}before")
     files = before.files or (find_entry(plan.target),)
     report = found.report(files)
+    wanted = _until(plan, report.findings)
+    if wanted != plan:  # only now it is known that a mistake in another file shows later than this run went
+        plan, before = wanted, runner.run(wanted, progress, f"{name}before, to its save")
     replaced, errors = (by_hand, ()) if by_hand else found.texts(files)
     after = _after(plan, replaced, progress, f"{name}after") if replaced else None
     verdicts = judge(report.findings, before, after)
@@ -216,7 +219,7 @@ def _plans(wish: Wish, first: Report, progress: Silent) -> list[Plan]:
     version = instrument.prepare()
     refuse_old(version)
     gpus = instrument.gpus()
-    return [_plan(mode, wish, gpus, _late(first.findings)) for mode in modes(wish, gpus)]
+    return [_plan(mode, wish, gpus, first.findings) for mode in modes(wish, gpus)]
 
 
 def modes(wish: Wish, gpus: int) -> tuple[str, ...]:
@@ -226,7 +229,7 @@ def modes(wish: Wish, gpus: int) -> tuple[str, ...]:
     return ("nccl",) if gpus > 1 else ("simulate", "shared") if gpus else ("cpu",)
 
 
-def _plan(mode: str, wish: Wish, gpus: int, late: bool) -> Plan:
+def _plan(mode: str, wish: Wish, gpus: int, findings: Sequence[LocatedFinding]) -> Plan:
     ranks = {"nccl": gpus, "simulate": 8, "shared": 2, "cpu": 2}[mode]
     if wish.ranks is not None and (mode != "shared" or wish.mode is not None):
         ranks = wish.ranks
@@ -234,7 +237,7 @@ def _plan(mode: str, wish: Wish, gpus: int, late: bool) -> Plan:
         raise CannotRun(f"mode nccl needs one GPU a rank: {ranks} ranks, {gpus} GPUs; try --mode simulate or cpu")
     if mode == "shared" and not gpus:
         raise CannotRun("mode shared needs a GPU, and there is none: --mode cpu says the same of training without one")
-    return Plan(
+    plan = Plan(
         target=wish.target,
         mode=mode,
         ranks=ranks,
@@ -242,13 +245,15 @@ def _plan(mode: str, wish: Wish, gpus: int, late: bool) -> Plan:
         steps=min(wish.steps, _BESIDE) if mode == "shared" != wish.mode else wish.steps,
         timeout=wish.timeout,
         patience=wish.patience,
-        until_saved=late,
     )
+    return _until(plan, findings)
 
 
-def _late(findings: Sequence[LocatedFinding]) -> bool:
-    """Whether one of the mistakes shows only after the training loop."""
-    return any(finding.name in LATE for finding in findings)
+def _until(plan: Plan, findings: Sequence[LocatedFinding]) -> Plan:
+    """The plan, so that the run goes as far as the mistakes need to show."""
+    names = {finding.name for finding in findings}
+    late, loads = not names.isdisjoint(LATE), not names.isdisjoint(LOADS)
+    return dataclasses.replace(plan, until_saved=plan.until_saved or late, until_loaded=plan.until_loaded or loads)
 
 
 def refuse_old(version: str) -> None:

@@ -66,11 +66,23 @@ def run(plan: Plan, progress: Silent | None = None, name: str = "run") -> Run:
             hung=hung,
             calls=calls,
             loaded=overlay.loaded(notes),
-            files=tuple(sorted({path for record in records if record for path in record.visited})),
+            files=_files(records),
             seconds=time.monotonic() - began,
         )
     progress.end(done.ended)
     return done
+
+
+def _files(records: list[RankRecord | None]) -> tuple[str, ...]:
+    """The program's files that were loaded, those in which an error ended the load too."""
+    loaded = {path for record in records if record for path in record.visited}
+    failed = {
+        os.path.realpath(line.rpartition(":")[0])
+        for record in records
+        if record and record.trouble
+        for line in record.trouble.lines
+    }
+    return tuple(sorted(loaded | failed))
 
 
 @contextmanager
@@ -131,14 +143,14 @@ def _is_hang(trouble: Trouble) -> bool:
 
 def _with_reloads(records: list[RankRecord | None], notes: Path, progress: Silent) -> list[RankRecord | None]:
     """The records, with what one process reads back from each file that was saved; it may die of it."""
-    paths = sorted({save.path for r in records if r is not None for save in r.saves if save.path})
-    if not paths:
+    steps = {save.path: save.step for r in records if r is not None for save in r.saves if save.path}
+    if not steps:
         return records
     check = instrument().reload
     progress.say("what was saved is read back")
 
     def read(_: int) -> int:
-        found = {path: check(path, notes) for path in paths if os.path.exists(path)}
+        found = {p: check(p, notes, len(records), step) for p, step in sorted(steps.items()) if os.path.exists(p)}
         (notes / "reloads.json").write_text(json.dumps(found), encoding="utf-8")
         return 0
 

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fsdp_lint.findings import LocatedFinding, Place, Severity
+from fsdp_lint.verify.evidence import Case, Evidence
 from fsdp_lint.verify.measures import Run
-from fsdp_lint.verify.probes import LOUD, PROBES, Case, Evidence, Probe, raises
+from fsdp_lint.verify.probes import probe_of
 
 CONFIRMED, SEEN, NOT_SEEN, NOT_OBSERVABLE, NOT_RUN = "confirmed", "seen", "not seen", "not observable", "not run"
 
@@ -42,7 +43,7 @@ def judge(findings: Sequence[LocatedFinding], before: Run, after: After | None) 
 
 
 def _judge(finding: LocatedFinding, before: Run, after: After | None) -> Verdict:
-    probe = _probe(finding.name)
+    probe = probe_of(finding.name)
     if probe is None:
         return Verdict(finding, NOT_OBSERVABLE, "a run does not show it")
     other = after.run if after is not None and not after.not_loaded else None
@@ -57,7 +58,8 @@ def _judge(finding: LocatedFinding, before: Run, after: After | None) -> Verdict
         return Verdict(finding, SEEN, was.text)
     if after.not_loaded:
         return Verdict(finding, NOT_RUN, f"{was.text}; the fixed {', '.join(after.not_loaded)} was not loaded")
-    now = probe(Case(after.run, _sites(finding, after.texts), before, fixed=True))
+    sites = _sites(finding, after.texts)
+    now = probe(Case(after.run, sites, before, fixed=True, new=_new_lines(after.texts)))
     return _compared(finding, was, now, after.run)
 
 
@@ -70,10 +72,6 @@ def _compared(finding: LocatedFinding, was: Evidence, now: Evidence, after: Run)
     return Verdict(finding, SEEN, told)
 
 
-def _probe(name: str) -> Probe | None:
-    return PROBES.get(name) or (raises if name in LOUD else None)
-
-
 def _sites(finding: LocatedFinding, texts: Mapping[str, tuple[str, str]]) -> frozenset[str]:
     """The lines of the finding and its witnesses, as path:line, in the fixed texts where there are such."""
     places = [finding.place, *(related.place for related in finding.related)]
@@ -83,13 +81,26 @@ def _sites(finding: LocatedFinding, texts: Mapping[str, tuple[str, str]]) -> fro
     return frozenset(f"{place.path}:{row}" for place in places for row in _rows(place, texts))
 
 
+def _new_lines(texts: Mapping[str, tuple[str, str]]) -> frozenset[str]:
+    """The lines that the fixed texts have and the others have not, as path:line."""
+    found = set()
+    for path, (before, after) in texts.items():
+        for kind, _, _, c, d in _changes(before, after):
+            found |= {f"{path}:{row}" for row in range(c + 1, d + 1) if kind != "equal"}
+    return frozenset(found)
+
+
+def _changes(before: str, after: str) -> list[tuple[str, int, int, int, int]]:
+    lines = before.splitlines(), after.splitlines()
+    return list(difflib.SequenceMatcher(None, *lines, autojunk=False).get_opcodes())
+
+
 def _rows(place: Place, texts: Mapping[str, tuple[str, str]]) -> set[int]:
     rows = set(range(place.row, place.end_row + 1))
     if place.path not in texts:
         return rows
-    before, after = (text.splitlines() for text in texts[place.path])
     moved: set[int] = set()
-    for kind, a, b, c, d in difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
+    for kind, a, b, c, d in _changes(*texts[place.path]):
         inside = {row for row in rows if a < row <= b}
         if kind == "equal":
             moved |= {row - a + c for row in inside}

@@ -148,7 +148,9 @@ def method(run: Machine, value: Tensor, name: str, call: Call) -> Value:
         return derived(run, value, "full")
     if name == "to_local":
         form = value.form if value.form in ("full", "number", "norm", "copy") else "local"
-        return derived(run, value, form if value.form not in PARTIAL else "local-reduced")
+        made = derived(run, value, form if value.form not in PARTIAL else "local-reduced")
+        made.cut = call.site
+        return made
     if name == "item":
         return read_number(run, value, call.site, ".item()")
     if name == "backward":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import random
 import sys
 import types
 import warnings
@@ -58,6 +59,7 @@ def run(plan: Plan, rank: int, notes: Path) -> int:
     if plan.mode == "shared":
         one_gpu.share(watch.mapping, plan.ranks)
     groups.lead(plan, watch.mapping)
+    _seed(rank)
     watch.install()
     error: BaseException | None = None
     try:
@@ -70,6 +72,14 @@ def run(plan: Plan, rank: int, notes: Path) -> int:
         ended, error = "an error", problem
     watch.leave(ended, error)
     return 1
+
+
+def _seed(rank: int) -> None:
+    """Processes that are started, not forked, draw other numbers each; and here the same again in another run."""
+    random.seed(rank)
+    torch.manual_seed(rank + 1)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(rank)
 
 
 def _entry(target: Target) -> tuple[str, importlib.machinery.ModuleSpec | None]:

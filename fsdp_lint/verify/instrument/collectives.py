@@ -67,7 +67,7 @@ class Collectives(TorchDispatchMode):
             return NotImplemented  # it comes again, as what the DTensor makes of it
         space, _, name = func._schema.name.partition("::")
         if self.on and space in _SPACES and name not in _NOT_COLLECTIVE:
-            self._begin(_KINDS.get(name, name.strip("_")), args)
+            self._begin(_KINDS.get(name, name.strip("_")), args, space == "c10d")
         result = func(*args, **(kwargs or {}))
         if self.on and self.storages is not None:
             self.storages.see(result)
@@ -80,13 +80,15 @@ class Collectives(TorchDispatchMode):
     def _allocated(self) -> int:
         return self.storages.live if self.storages is not None else int(torch.cuda.memory_allocated())
 
-    def _begin(self, kind: str, args: Any) -> None:
+    def _begin(self, kind: str, args: Any, asked: bool) -> None:
+        """`asked` by name, as programs and FSDP do it, and not what a DTensor's operation takes."""
         size = max((_bytes(arg) for arg in args), default=0)
         if kind in ("barrier", "monitored_barrier"):
             size = 0
         site = self.sites.here() or self._backward()
-        self.made_at[site] = self.made_at.get(site, 0) + 1
         unit = _unit()
+        if asked and not unit:
+            self.made_at[site] = self.made_at.get(site, 0) + 1
         self.timeline.collective(kind, unit, size)
         one = self._counts.setdefault((kind, unit), [0, 0, 0])
         one[0] += 1

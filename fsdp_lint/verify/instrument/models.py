@@ -71,6 +71,16 @@ class Models:
         mine = {id(parameter) for _, parameter in self.parameters()}
         return [parameter for parameter in _held_by(optimizer) if id(parameter) not in mine] if mine else []
 
+    def parameters_by_optimizer(self) -> dict[str, tuple[int, int]]:
+        """By the line where optimizers were built: how many of their parameters are not the models', and how many there
+        are."""
+        found: dict[str, tuple[int, int]] = {}
+        for optimizer in self.living_optimizers:
+            site = self.sites.get(optimizer, "")
+            stale, count = found.get(site, (0, 0))
+            found[site] = (stale + len(self.stale(optimizer)), count + len(_held_by(optimizer)))
+        return found
+
     def dead(self) -> int:
         """How many parameters are alive that no module has, FSDP's own gathered ones left out."""
         used: set[int] = set()
@@ -80,7 +90,7 @@ class Models:
                 used |= {id(parameter) for parameter in each._parameters.values()}
             elif type(each).__name__ == "FSDPParam":
                 used |= {id(getattr(each, name, None)) for name in ("_unsharded_param", "sharded_param")}
-            elif isinstance(each, torch.nn.Parameter) and each.requires_grad:
+            elif isinstance(each, torch.nn.Parameter):
                 loose[id(each)] = each
         return len(loose.keys() - used)
 
@@ -179,6 +189,11 @@ def _tensors(value: Any) -> Iterator[Any]:
 def local(tensor: Any) -> Any:
     """This rank's part of a DTensor, and any other tensor itself."""
     return tensor._local_tensor if isinstance(tensor, DTensor) else tensor
+
+
+def fsdp1_pieces(parameters: Any) -> bool:
+    """Whether one of these is a piece that FSDP1 has cut from a parameter, or from many."""
+    return any(getattr(each, "_fsdp_flattened", False) for each in parameters)
 
 
 def storage_bytes(tensors: Iterable[Any], seen: set[int]) -> int:

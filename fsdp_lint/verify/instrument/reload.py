@@ -17,16 +17,19 @@ from fsdp_lint.verify.instrument.saves import tensors_in
 _LARGEST = 2**31
 
 
-def reload(path: str, notes: Path) -> str | None:
-    """What one process reads from the file, against the whole model: "equal", "differs: ..." or "unreadable: ...".
+def reload(path: str, notes: Path, ranks: int, step: int) -> str | None:
+    """What one process reads from the file that was saved after `step` steps, against the whole model: "equal",
+    "differs: ..." or "unreadable: ...".
 
-    None where that cannot be said: the model's values were not kept, or the file holds none of its parameters.
+    None where that cannot be said: the values of that step were not kept by all ranks, or the file holds none of the
+    model's parameters.
     """
     parts = []
     for kept in sorted(notes.glob("*.values")):
         with kept.open("rb") as file:
-            parts.append(pickle.load(file))
-    if not parts or not parts[0]:
+            after, values = pickle.load(file)
+            parts += [values] if after == step else []
+    if len(parts) != ranks or not parts[0]:
         return None
     try:
         saved = _read(Path(path))

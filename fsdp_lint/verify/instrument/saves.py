@@ -25,14 +25,23 @@ _LARGEST = 2**31  # bytes of a model up to which its values are kept for the com
 class Saves:
     """Follows torch.save, pickle.dump, safetensors and distributed checkpoints. A file that is there already is set
     aside first. `done` is called after each save, and with a `pretended` group before it: that one would write what
-    is not there."""
+    is not there. `step()` is how many steps were made."""
 
-    def __init__(self, sites: Sites, models: Models, notes: Path, pretended: bool, done: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        sites: Sites,
+        models: Models,
+        notes: Path,
+        pretended: bool,
+        done: Callable[[], None],
+        step: Callable[[], int],
+    ) -> None:
         self.sites = sites
         self.models = models
         self.notes = notes
         self.pretended = pretended
         self.done = done
+        self.step = step
         self.made: list[dict[str, Any]] = []
         self._inside = False
 
@@ -77,8 +86,8 @@ class Saves:
     def _note(self, content: Any, path: str, site: str, plain: bool) -> bool:
         """Notes a save of tensors; whether it is one."""
         found = list(tensors_in(content))
-        if not found:
-            return False
+        if not found and not (isinstance(content, Mapping) and not content and path):
+            return False  # an empty state dict is a save: ranks that gather nothing write it over the one that does
         self.made.append(
             {
                 "path": path,
@@ -86,16 +95,22 @@ class Saves:
                 "bytes": None if self.pretended else _size(path),
                 "tensors": len(found),
                 "dtensors": sum(isinstance(t, DTensor) for _, t in found) if plain else 0,
+                "step": self.step(),
             }
         )
         return True
 
+    def keep_for_others(self) -> None:
+        """Keeps this rank's values if another rank has saved and this one has not."""
+        if not self.made and any(self.notes.glob("claim-*")):
+            self.keep_values()
+
     def keep_values(self) -> None:
-        """This rank's part of every parameter, for the comparison with the file, once: a rank that does not save itself
-        keeps them when it leaves."""
+        """This rank's part of every parameter, for the comparison with the file, as of the last save: a rank that does
+        not save itself keeps them when it leaves."""
         rank = dist.get_rank() if dist.is_initialized() else int(os.environ.get("RANK", "0"))
         path = self.notes / f"{rank}.values"
-        if self.pretended or path.exists():
+        if self.pretended:
             return
         self.models.find()
         self.models.reshard()
@@ -108,7 +123,7 @@ class Saves:
             kept[name] = (local(value).detach().cpu().clone(), split[0] if split else None)
         inside, self._inside = self._inside, True  # to pickle a tensor is to save it
         with path.open("wb") as file:
-            pickle.Pickler(file).dump(kept)
+            pickle.Pickler(file).dump((self.step(), kept))
         self._inside = inside
 
 

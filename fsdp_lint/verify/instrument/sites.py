@@ -48,8 +48,11 @@ class Sites:
 
     def of(self, trace: TracebackType | None) -> str:
         """The innermost line of the program in a traceback."""
-        lines = [f for f in traceback.extract_tb(trace) if self.own(f.filename)]
-        return f"{lines[-1].filename}:{lines[-1].lineno}" if lines else ""
+        return next(reversed(self.all_of(trace)), "")
+
+    def all_of(self, trace: TracebackType | None) -> list[str]:
+        """All lines of the program in a traceback, the innermost last."""
+        return [f"{f.filename}:{f.lineno}" for f in traceback.extract_tb(trace) if self.own(f.filename)]
 
 
 def _home(entry: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.distributed.tensor import DTensor
 
-from fsdp_lint.verify.instrument.models import Models, local
+from fsdp_lint.verify.instrument.models import Models, fsdp1_pieces, local
 
 
 def checksum(tensor: Any) -> str:
@@ -24,6 +24,10 @@ def checksum(tensor: Any) -> str:
 
 def _wide(part: Any) -> Any:
     return torch.float64 if part.device.type == "cpu" else torch.float32
+
+
+def _is_constant(part: Any) -> bool:
+    return part.device.type == "meta" or not part.numel() or bool(part.min() == part.max())
 
 
 class Values:
@@ -58,9 +62,14 @@ class Values:
         for name, parameter in self.models.parameters():
             if isinstance(parameter, DTensor):
                 sharded += 1
-            elif not hasattr(parameter, "_sharded_size") and type(parameter).__name__ != "FlatParameter":
+            elif not fsdp1_pieces([parameter]):
                 plain[name] = checksum(parameter)
         return plain, sharded
+
+    def started(self) -> dict[str, tuple[str, str]]:
+        """As `shards`, without what is one number everywhere: such shards are equal in the right program too."""
+        constant = {n for n, p in self.models.parameters() if isinstance(p, DTensor) and _is_constant(local(p))}
+        return {name: part for name, part in self.shards().items() if name not in constant and part[1]}
 
     def shards(self) -> dict[str, tuple[str, str]]:
         """Of every sharded parameter: which shard this is (its place in the mesh's sharding dimensions), and its

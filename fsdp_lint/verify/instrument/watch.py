@@ -12,10 +12,8 @@ import os
 import signal
 import sys
 import time
-import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import torch
@@ -26,18 +24,18 @@ from fsdp_lint.verify.instrument.attempts import Attempts
 from fsdp_lint.verify.instrument.collectives import Collectives
 from fsdp_lint.verify.instrument.devices import Mapping
 from fsdp_lint.verify.instrument.models import Models
+from fsdp_lint.verify.instrument.places import backend_of, gpus_used, layouts
 from fsdp_lint.verify.instrument.readings import Readings
 from fsdp_lint.verify.instrument.saves import Saves
 from fsdp_lint.verify.instrument.sites import Sites
 from fsdp_lint.verify.instrument.steps import COUNTED, Steps
 from fsdp_lint.verify.instrument.storages import Storages
+from fsdp_lint.verify.instrument.troubles import show, trouble_of
 from fsdp_lint.verify.instrument.values import Values, batch_of
+from fsdp_lint.verify.instrument.wholes import Wholes
 from fsdp_lint.verify.measures import Attempt, Collective, Held, RankRecord, Reading, Save, Trouble
 from fsdp_lint.verify.plan import Plan
 from fsdp_lint.verify.progress import note
-
-_CPU_IS_FULL = "can't allocate memory"  # what the CPU's allocator raises, as a RuntimeError
-_OURS = str(Path(__file__).parents[1])
 
 
 class Watch:
@@ -52,9 +50,12 @@ class Watch:
         self.values = Values(self.models)
         self.readings = Readings(sites)
         self.attempts = Attempts(sites)
+        self.wholes = Wholes(sites)
         self.compile_site = ""
         self.steps = Steps(sites, self.on_gpu, self._before_first_step, self._after_step)
-        self.saves = Saves(sites, self.models, notes, plan.mode == "simulate", self._after_save)
+        self.saves = Saves(
+            sites, self.models, notes, plan.mode == "simulate", self._after_save, lambda: self.steps.made
+        )
         self.collectives = Collectives(sites, notes / f"{rank}.calls", self.storages, lambda: self.steps.backward_site)
         self.seen: dict[str, Any] = {}
         self._loaded = set(sys.modules)
@@ -68,6 +69,7 @@ class Watch:
         self.steps.install()
         self.readings.install()
         self.attempts.install()
+        self.wholes.install()
         self.saves.install()
         if self.storages is not None:
             self.storages.install()
@@ -151,11 +153,11 @@ class Watch:
         with self._measuring():
             self.models.find()
             self.values.remember()
-            optimizer = self.steps.optimizer() if self.steps.optimizer is not None else None
-            if optimizer is not None:
-                self.seen["stale"] = len(self.models.stale(optimizer))
-                self.seen["optimizer_parameters"] = sum(len(group["params"]) for group in optimizer.param_groups)
-                self.seen["optimizer_site"] = self.models.sites.get(optimizer, "")
+            self.seen["started"] = self.values.started()
+            optimizers = self.models.parameters_by_optimizer()
+            self.seen["optimizers"] = optimizers
+            self.seen["stale"] = sum(stale for stale, _ in optimizers.values())
+            self.seen["optimizer_parameters"] = sum(count for _, count in optimizers.values())
             without = [n for n, p in self.models.parameters() if p.requires_grad and p.grad is None]
             self.seen["without_gradient"] = without
             self._batch_hook.remove()
@@ -189,7 +191,8 @@ class Watch:
     def _after_save(self) -> None:
         if self.plan.mode == "simulate":
             self.leave(f"stopped before a save, after {self.steps.made} steps")
-        if self.plan.until_saved and self.steps.made:
+        enough = self.plan.steps if self.plan.until_loaded else 1
+        if self.plan.until_saved and self.steps.made >= enough:
             self.leave(f"stopped after a save and {self.steps.made} steps")
 
     def _stop_counting(self) -> None:
@@ -235,7 +238,7 @@ class Watch:
         elif ended.startswith("stopped"):
             stopped.touch()
         if error is not None and not isinstance(error, SystemExit):
-            traceback.print_exception(type(error), error, _from_the_program(error.__traceback__))
+            show(error)
         record = self._record(ended, error)
         unfinished = self.notes / f"{self.rank}.json.part"
         unfinished.write_text(json.dumps(dataclasses.asdict(record)), encoding="utf-8")
@@ -260,8 +263,7 @@ class Watch:
         trouble = None if error is None else self._trouble(error)
         seen = dict(self.seen)
         with contextlib.suppress(Exception), torch.no_grad():
-            if self.plan.until_saved:
-                self.saves.keep_values()
+            self.saves.keep_for_others()
             self.models.find()  # a program that makes no step has models too
             self.models.reshard()
             if "last" not in seen and self.values.before:
@@ -275,6 +277,7 @@ class Watch:
             seen["units"] = self.models.units()
             seen["built"] = self.values.built
             seen["elements"], seen["model_bytes"] = self.models.size()
+            seen["layouts"], seen["backend"] = layouts(self.models), backend_of(self.models)
         seen.pop("last", None)
         return RankRecord(
             torch=str(torch.__version__),
@@ -286,6 +289,8 @@ class Watch:
             saves=tuple(Save(**one) for one in self.saves.made),
             readings=tuple(Reading(**{**one, "values": tuple(one["values"])}) for one in self.readings.made.values()),
             attempts=tuple(Attempt(*one) for one in self.attempts.told(bool(self.steps.backward_site))),
+            wholes=tuple(self.wholes.told),
+            gpus=gpus_used() if self.on_gpu else {},
             made_at=self.collectives.made_at,
             memory=tuple(self.collectives.timeline.memory),
             timeline=tuple(self.collectives.timeline.collectives),
@@ -298,25 +303,12 @@ class Watch:
         )
 
     def _trouble(self, error: BaseException) -> Trouble:
-        said = str(error).strip().splitlines()
-        text = f"{type(error).__name__}: {said[0][:300]}" if said else type(error).__name__
-        if isinstance(error, SystemExit):
-            text = f"exit code {error.code}" if isinstance(error.code, int) else str(error.code)
-        memory = getattr(torch, "OutOfMemoryError", torch.cuda.OutOfMemoryError)
-        wanted = isinstance(error, (memory, MemoryError)) or _CPU_IS_FULL in str(error)
-        kind = "memory" if wanted else "error"
-        if kind == "memory":
-            peak = self.storages.peak if self.storages is not None else torch.cuda.max_memory_allocated()
-            text = f"out of memory (peak {peak:,} bytes): {text}"
-            self.seen["peak_bytes"] = max(peak, self.seen.get("peak_bytes", 0))
-        return Trouble(kind, text, self.sites.of(error.__traceback__), self.rank)
-
-
-def _from_the_program(trace: TracebackType | None) -> TracebackType | None:
-    """The traceback without the frames of ours that called the program."""
-    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_OURS):
-        trace = trace.tb_next
-    return trace
+        trouble = trouble_of(error, self.sites, self.rank)
+        if trouble.kind != "memory":
+            return trouble
+        peak = self.storages.peak if self.storages is not None else torch.cuda.max_memory_allocated()
+        self.seen["peak_bytes"] = max(peak, self.seen.get("peak_bytes", 0))
+        return dataclasses.replace(trouble, text=f"out of memory (peak {peak:,} bytes): {trouble.text}")
 
 
 def _device_name() -> str:
