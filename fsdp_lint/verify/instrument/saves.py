@@ -100,9 +100,9 @@ class Saves:
         )
         return True
 
-    def keep_for_others(self) -> None:
-        """Keeps this rank's values if another rank has saved and this one has not."""
-        if not self.made and any(self.notes.glob("claim-*")):
+    def keep_for_others(self, awaited: bool) -> None:
+        """Keeps this rank's values if another rank has saved, or is awaited to, and this one has not."""
+        if not self.made and (awaited or any(self.notes.glob("claim-*"))):
             self.keep_values()
 
     def keep_values(self) -> None:

@@ -263,7 +263,7 @@ class Watch:
         trouble = None if error is None else self._trouble(error)
         seen = dict(self.seen)
         with contextlib.suppress(Exception), torch.no_grad():
-            self.saves.keep_for_others()
+            self.saves.keep_for_others(self.plan.until_saved)
             self.models.find()  # a program that makes no step has models too
             self.models.reshard()
             if "last" not in seen and self.values.before:
