@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 FOUND, FAILED, INTERRUPTED, TERMINATED = 1, 2, 130, 143
 _MODES = click.Choice(["nccl", "simulate", "shared", "cpu"])
 _FILE = click.Path(dir_okay=False, path_type=Path)
+_FOLDER = click.Path(file_okay=False, path_type=Path)
 _FORMATS = click.Choice(["text", "concise", "json", "github"])
 
 
@@ -216,9 +217,9 @@ def rules(output_format: str) -> int:
 @click.argument("rule")
 def explain(rule: str) -> int:
     """Explain the rule of this code or name: what it finds, why it is wrong, how to mend it, when to leave it."""
-    from fsdp_lint import docs, registry
+    from fsdp_lint import docs, examples, registry
 
-    _echo(docs.page(registry.find(registry.rules(), rule), docs.fixtures()))
+    _echo(docs.page(registry.find(registry.rules(), rule), examples.folder(), docs.measured()))
     return 0
 
 
@@ -239,6 +240,8 @@ def explain(rule: str) -> int:
     "--markdown", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write Markdown there."
 )
 @click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="Take the settings from this file.")
+@click.option("--rule", "rules_", multiple=True, callback=_listed, metavar="RULE", help="Prove a rule here, or `all`.")
+@click.option("--record", type=_FOLDER, metavar="DIR", help="With --rule: keep what was measured in this folder.")
 def verify(
     program: tuple[str, ...],
     module: str | None,
@@ -254,12 +257,20 @@ def verify(
     html: Path | None,
     markdown: Path | None,
     config: Path | None,
+    rules_: tuple[str, ...],
+    record: Path | None,
 ) -> int:
     """Run a training program as it is and with its mistakes fixed, both under instruments, and show what changed.
 
     Modes: nccl (one rank a GPU), simulate (one rank of many, on one GPU or none: memory), shared (ranks that share one
     GPU: training), cpu (gloo ranks). Without --mode: nccl on several GPUs, simulate and shared on one, cpu on none.
     Exit code: 0 each mistake that was seen is gone and what is expected holds, 1 not so, 2 it could not be run."""
+    if rules_ and (program or module or after or expect or output or html or markdown):
+        raise click.UsageError("--rule runs programs of its own, and takes no script, fix, expectation or file.")
+    if rules_:
+        return _verify_rules(rules_, modes, ranks, steps, (timeout, patience), record)
+    if record is not None:
+        raise click.UsageError("--record keeps what --rule measures.")
     if not program and module is None:
         raise click.UsageError("Name a script, or a module with -m.")
     from fsdp_lint.settings import load
@@ -293,6 +304,43 @@ def verify(
     if html is not None:
         html.write_text(page.to_html(proved), encoding="utf-8")
     return FAILED if proved.errors else 0 if proved.holds else FOUND
+
+
+def _verify_rules(
+    words: tuple[str, ...],
+    modes: tuple[str, ...],
+    ranks: int | None,
+    steps: int,
+    limits: tuple[float, float],
+    folder: Path | None,
+) -> int:
+    """Proves these rules, or with "all" each one that a run can show; what cannot be run has a line."""
+    from fsdp_lint import records, registry
+    from fsdp_lint.verify import by_rule, progress
+    from fsdp_lint.verify.plan import CannotRun, Target
+    from fsdp_lint.verify.processes import Terminated
+    from fsdp_lint.verify.proof import Wish
+
+    known = registry.rules()
+    chosen = known if words == ("all",) else [registry.find(known, word) for word in words]
+    mode, beside = (modes[0], modes[1:]) if modes else (None, ())
+    wish = Wish(Target(), mode, ranks, steps, *limits, beside=beside)
+    code = 0
+    for each in chosen:
+        try:
+            measured = by_rule.prove_rule(each.name, each.rule.code, wish, progress.shown())
+        except CannotRun as error:
+            _complain([str(error)])
+            code = code if words == ("all",) else FAILED
+            continue
+        except Terminated:
+            return TERMINATED
+        for one in measured:
+            _echo(records.as_text(one))
+            if folder is not None:
+                one.save(folder)
+        code = max(code, FOUND * (not any(one.holds for one in measured)))
+    return code
 
 
 @cli.command(short_help="Remove what earlier runs have kept.")

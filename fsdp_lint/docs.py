@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from fsdp_lint import examples, records
 from fsdp_lint.findings import Applicability
 from fsdp_lint.registry import RegisteredRule, rules
 
@@ -22,18 +23,13 @@ _OPTIONS = {
 _COMMAND = "python -m fsdp_lint.docs"
 
 
-def fixtures() -> Path | None:
-    """The folder of fixtures, where this is a checkout: they are not installed."""
-    folder = _CHECKOUT / "fixtures"
-    return folder if folder.is_dir() and (_CHECKOUT / "rules").is_dir() else None
-
-
 # How a fixture's files are shown.
 _LANGUAGES = {".py": "python", ".yaml": "yaml", ".json": "json"}
 
 
-def page(each: RegisteredRule, fixtures: Path | None) -> str:
-    """The page of a rule: what it is, its docstring, and an example where fixtures are at hand."""
+def page(each: RegisteredRule, fixtures: Path | None, measured: Path | None = None) -> str:
+    """The page of a rule: what it is, its docstring, an example where fixtures are at hand, and what was measured of
+    it, where there are records."""
     kinds = ", ".join(sorted(kind.value for kind in each.rule.fixes)) or "none"
     default = "on" if each.rule.on_by_default else "off"
     facts = (
@@ -44,7 +40,10 @@ def page(each: RegisteredRule, fixtures: Path | None) -> str:
         each.rule.fixes - {Applicability.DISPLAY}, "`--fix`, or `--fix --unsafe-fixes` as the finding says"
     )
     example = _example(fixtures / each.name.replace("-", "_"), how) if fixtures else ""
-    return "\n\n".join([*parts, f"## Example\n\n{example}"] if example else parts).rstrip() + "\n"
+    found = records.load(measured, each.name) if measured else []
+    parts += [f"## Example\n\n{example}"] if example else []
+    parts += [f"## Measured\n\n{records.as_markdown(found)}"] if found else []
+    return "\n\n".join(parts).rstrip() + "\n"
 
 
 def stripped(text: str) -> str:
@@ -54,13 +53,8 @@ def stripped(text: str) -> str:
 
 def example_of(folder: Path) -> tuple[Path, Path | None] | None:
     """The bad program that stands on a rule's page, and its twin: `bad_inline`, else the first that shows a cure."""
-    twins = {bad: _twin(bad) for bad in sorted(folder.glob("bad_*")) if bad.suffix == ".py" or bad.is_dir()}
-
-    def plainest(item: tuple[Path, Path | None]) -> tuple[bool, bool, bool, Path]:
-        bad, twin = item
-        return bad.is_dir(), twin is None or not twin.name.startswith("fixed_"), bad.stem != "bad_inline", bad
-
-    return min(twins.items(), key=plainest) if twins else None
+    found = examples.mistakes(folder)
+    return (found[0], examples.twin(found[0])) if found else None
 
 
 def _example(folder: Path, how: str) -> str:
@@ -74,14 +68,6 @@ def _example(folder: Path, how: str) -> str:
         parts.append(f"{f'Fixed by {how}' if twin.name.startswith('fixed_') else 'Right'}:")
         parts.append(_code("diff", _diff(old, _texts(twin))))
     return "\n\n".join(parts)
-
-
-def _twin(bad: Path) -> Path | None:
-    for kind in ("fixed_", "good_"):
-        twin = bad.with_name(kind + bad.name.removeprefix("bad_"))
-        if twin.exists():
-            return twin
-    return None
 
 
 def _texts(program: Path) -> dict[str, str]:
@@ -113,16 +99,22 @@ def _index(known: Sequence[RegisteredRule]) -> str:
         f"| {', '.join(sorted(kind.value for kind in each.rule.fixes)) or '-'} | {each.summary} |"
         for each in known
     ]
-    head = ["# Rules", "", f"Written by `{_COMMAND}` from `rules/` and `fixtures/`.", ""]
+    head = ["# Rules", "", f"Written by `{_COMMAND}` from `rules/`, `fixtures/` and `docs/records/rules/`.", ""]
     return (
         "\n".join([*head, "| code | name | severity | fix | what it finds |", "| --- | --- | --- | --- | --- |", *rows])
         + "\n"
     )
 
 
-def pages(known: Sequence[RegisteredRule], fixtures: Path | None) -> dict[str, str]:
+def pages(known: Sequence[RegisteredRule], fixtures: Path | None, measured: Path | None = None) -> dict[str, str]:
     """All files of docs/rules by name."""
-    return {"README.md": _index(known)} | {f"{each.name}.md": page(each, fixtures) for each in known}
+    return {"README.md": _index(known)} | {f"{each.name}.md": page(each, fixtures, measured) for each in known}
+
+
+def measured() -> Path | None:
+    """The folder of records of the rules, where this is a checkout: they are not installed."""
+    folder = _CHECKOUT / "docs" / "records" / "rules"
+    return folder if folder.is_dir() and (_CHECKOUT / "rules").is_dir() else None
 
 
 def differences(folder: Path, wanted: Mapping[str, str]) -> list[str]:
@@ -141,11 +133,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog=_COMMAND, description=__doc__)
     parser.add_argument("--check", action="store_true", help="compare, write nothing, exit 1 on a difference")
     check = parser.parse_args(arguments).check
-    if fixtures() is None:
+    if not (_CHECKOUT / "fixtures").is_dir():
         print(f"{_COMMAND}: needs a checkout, with rules/ and fixtures/", file=sys.stderr)
         return 2
     folder = _CHECKOUT / "docs" / "rules"
-    wanted = pages(rules(), fixtures())
+    wanted = pages(rules(), examples.folder(), measured())
     if not check:
         folder.mkdir(parents=True, exist_ok=True)
         for name in {path.name for path in folder.glob("*.md")} - wanted.keys():

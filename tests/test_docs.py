@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fsdp_lint import docs, registry
+from fsdp_lint import docs, examples, registry
 from fsdp_lint.registry import RegisteredRule, section
 from fsdp_lint.rule import Applicability, Rule, Severity
 
@@ -40,7 +40,7 @@ a = "# a string"  # a comment that stays
 
 
 def test_the_committed_pages_are_those_that_would_be_written() -> None:
-    wanted = docs.pages(RULES, docs.fixtures())
+    wanted = docs.pages(RULES, examples.folder(), docs.measured())
     assert docs.differences(ROOT / "docs" / "rules", wanted) == []
 
 

@@ -38,8 +38,10 @@ TABLE: dict[str, tuple[set[str], set[str]]] = {
         set(),
     ),
     "report": ({"findings"}, {"click"}),
-    "docs": ({"registry", "findings"}, set()),
-    "verify": ({"engine", "settings", "findings"}, {"torch", "matplotlib"}),
+    "examples": (set(), {"tomllib", "tomli"}),
+    "records": (set(), set()),
+    "docs": ({"registry", "findings", "examples", "records"}, set()),
+    "verify": ({"engine", "settings", "findings", "examples", "records"}, {"torch", "matplotlib"}),
     "cli": (
         {
             "__init__",
@@ -47,6 +49,8 @@ TABLE: dict[str, tuple[set[str], set[str]]] = {
             "engine",
             "registry",
             "docs",
+            "examples",
+            "records",
             "report",
             "settings",
             "findings",

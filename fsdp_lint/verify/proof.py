@@ -102,7 +102,7 @@ class Proof:
         return dataclasses.replace(self, verdicts=verdicts, kept=kept)
 
 
-_GRAVEST = ("not run", "seen", "confirmed", "not seen", "not observable")
+GRAVEST = ("not run", "seen", "confirmed", "not seen", "not observable")
 
 
 def _findings(proofs: Sequence[Proof]) -> list[LocatedFinding]:
@@ -112,7 +112,7 @@ def _findings(proofs: Sequence[Proof]) -> list[LocatedFinding]:
 def _gravest(finding: LocatedFinding, proofs: Sequence[Proof]) -> Verdict:
     found = [(proof, verdict) for proof in proofs for verdict in proof.verdicts if verdict.finding == finding]
     # Of two that say the same, the one that has seen values move has the better evidence.
-    proof, verdict = min(found, key=lambda one: (_GRAVEST.index(one[1].verdict), not one[0].before.moves_values))
+    proof, verdict = min(found, key=lambda one: (GRAVEST.index(one[1].verdict), not one[0].before.moves_values))
     return dataclasses.replace(verdict, because=f"{proof.plan.mode}: {verdict.because}")
 
 
@@ -214,7 +214,8 @@ def find_entry(target: Target) -> str:
 def _plans(wish: Wish, first: Report, progress: Silent) -> list[Plan]:
     if importlib.util.find_spec("torch") is None:
         raise CannotRun("verify runs the program, so it needs torch: pip install 'fsdp-lint[verify]'")
-    progress.say("torch is loaded")
+    if "torch" not in sys.modules:
+        progress.say("torch is loaded")
     instrument = runner.instrument()
     version = instrument.prepare()
     refuse_old(version)
