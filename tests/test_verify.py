@@ -275,6 +275,133 @@ def test_a_sharded_save_is_read_back_and_what_was_there_is_kept(proved: Prove, t
     assert sorted(path.name for path in tmp_path.iterdir()) == [".git", "model.pt", "train.py"]
 
 
+@pytest.mark.parametrize(
+    ("lines", "said", "told"),
+    [
+        ("twin = copy.deepcopy(model)\n", "seen", "does not support deepcopy"),
+        ("data = {}['no such data']\ntwin = copy.deepcopy(model)\n", "not observable", "KeyError"),
+        ("twin = copy.deepcopy(model, os.environ['NO_SUCH'])\n", "not observable", "KeyError"),
+    ],
+)
+def test_an_error_that_is_not_the_mistakes_own_says_nothing(lines: str, said: str, told: str, proved: Prove) -> None:
+    """Not even on the finding's own line."""
+    text = TRAIN.format(before="", after=f"{OPTIMIZER}\n{lines}", steps=1, end="")
+    found, because = verdict(proved(files={"train.py": "import copy\n" + text}), "deepcopy-sharded")
+    assert found == said and told in because
+
+
+def test_an_error_that_came_of_the_mistakes_own_shows_it(proved: Prove) -> None:
+    wrapped = "try:\n    twin = copy.deepcopy(model)\nexcept Exception as error:\n"
+    wrapped += "    raise SystemError('training failed') from error\n"
+    text = "import copy\n" + TRAIN.format(before="", after=OPTIMIZER + "\n" + wrapped, steps=1, end="")
+    proof = proved(files={"train.py": text})
+    assert verdict(proof, "deepcopy-sharded")[0] == "seen"
+    assert "does not support deepcopy" in verdict(proof, "deepcopy-sharded")[1]
+    log = proof.before.troubles[0].log
+    assert "training failed" in log and "does not support deepcopy" in log
+    assert "fsdp_lint" not in log, "frames of ours are no part of the program's traceback"
+
+
+WRAPPED = (
+    RIGHT.replace("import fully_shard", "import FullyShardedDataParallel as FSDP")
+    .replace("for layer in model:\n    fully_shard(layer)\nfully_shard(model)\n", "model = FSDP(model)\n")
+    .replace("range(100000)", "range(3)")
+)
+CLIP = "backward()\n    torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)"
+LOCAL_SUM = """\
+def total(model):
+    found = []
+    for p in model.parameters():
+        part = p.to_local()
+        found.append(part.abs().sum())
+    return sum(found)
+
+"""
+MESH = 'mesh = init_device_mesh("cuda", (2, 1), mesh_dim_names=("shard", "replicate"))\n'
+ON_MESH = (
+    RIGHT.replace("import os\n", "import os\nfrom torch.distributed.device_mesh import init_device_mesh\n")
+    .replace("for layer", MESH + "for layer")
+    .replace("fully_shard(layer)", "fully_shard(layer, mesh=mesh)")
+    .replace("fully_shard(model)", "fully_shard(model, mesh=mesh)")
+)
+
+
+@pytest.mark.parametrize(
+    ("rule", "wrong", "right", "told"),
+    [
+        (
+            "fsdp1-clip-api",
+            WRAPPED.replace("backward()", CLIP),
+            WRAPPED.replace("backward()", "backward()\n    model.clip_grad_norm_(0.1)"),
+            "the ranks clip one gradient by the norms",
+        ),
+        (
+            "to-local-arithmetic",
+            LOCAL_SUM + RIGHT.replace("range(100000)", "range(2)") + "print(total(model))\n",
+            RIGHT.replace("range(100000)", "range(2)"),
+            "the ranks read",
+        ),
+        (
+            "hsdp-mesh-order",
+            ON_MESH,
+            ON_MESH.replace("(2, 1)", "(1, 2)").replace('"shard", "replicate"', '"replicate", "shard"'),
+            "shard (size 2) replicates",
+        ),
+    ],
+)
+def test_the_harm_is_measured(rule: str, wrong: str, right: str, told: str, proved: Prove) -> None:
+    proof = proved(files={"train.py": wrong, "right.py": right}, after="right.py")
+    said, because = verdict(proof, rule)
+    assert said == "confirmed", because
+    assert told in because.partition("; after")[0]
+
+
+def test_the_whole_state_dict_is_counted_on_each_rank(proved: Prove) -> None:
+    end = """\
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+state = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
+if dist.get_rank() == 0:
+    torch.save(state, "model.pt")
+"""
+    proof = proved(files={"train.py": TRAIN.format(before="", after=OPTIMIZER, steps=2, end=end)})
+    said, because = verdict(proof, "full-state-dict-no-offload")
+    assert said == "confirmed" and "before: 2 of 2 ranks" in because and "after: 1 of 2 ranks" in because
+
+
+@pytest.mark.parametrize(
+    ("rule", "text", "mode"),
+    [
+        ("missing-set-device", RIGHT.replace('torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))\n', ""), "nccl"),
+        (
+            "init-through-local",
+            RIGHT.replace(OPTIMIZER, "torch.nn.init.normal_(model[0].weight.to_local())\n" + OPTIMIZER),
+            "nccl",
+        ),
+    ],
+)
+def test_what_a_mode_cannot_show_names_the_one_that_can(rule: str, text: str, mode: str, proved: Prove) -> None:
+    said, because = verdict(proved(files={"train.py": text}), rule)
+    assert said == "not observable" and f"--mode {mode}" in because
+
+
+def test_a_mistake_in_another_file_lets_the_run_go_to_its_save(proved: Prove) -> None:
+    """The script says nothing of saving: only what the first run has loaded tells that one is to come."""
+    saving = "import torch\nimport torch.distributed as dist\n\n\ndef keep(model):\n    state = model.state_dict()\n"
+    saving += '    if dist.get_rank() == 0:\n        torch.save(state, "model.pt")\n'
+    text = TRAIN.format(before="", after=OPTIMIZER, steps=20, end="keep(model)\n")
+    proof = proved(files={"train.py": "from saving import keep\n" + text, "saving.py": saving})
+    said, because = verdict(proof, "torch-save-sharded-state")
+    assert said == "confirmed", because
+    assert "a reload gives the same model" in because
+
+
+def test_ranks_that_are_not_seeded_draw_different_numbers_and_the_same_again(proved: Prove) -> None:
+    text = RIGHT.replace("torch.manual_seed(0)\n", "")
+    first, again = proved(files={"train.py": text}), proved()
+    assert first.before.built_unequal, "as processes do that are started one by one"
+    assert first.before.losses == again.before.losses
+
+
 PACKAGED = {
     "pack/__init__.py": "",
     "pack/setup.py": """\

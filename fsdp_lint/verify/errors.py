@@ -14,6 +14,8 @@ MIXED = "mixed torch.Tensor and DTensor"
 ANYWHERE: Mapping[str, tuple[str, ...]] = {
     "shard-order-topdown": ("Invariant encountered: value was None", "FSDP requires named DeviceMesh dims"),
     "cast-after-shard": ("Expected out tensor to have dtype", "Invalid usage of tensors with different dtypes"),
+    "ddp-over-fsdp": ("returned an invalid gradient",),
+    "fsdp1-kwargs-on-fully-shard": ("fully_shard() got an unexpected keyword argument",),
     "deepcopy-sharded": ("FSDP does not support deepcopy", "support the deepcopy protocol"),
     "container-sharded": ("does not support containers that do not implement forward",),
     "tied-weights-split": ("is shared with a parameter already managed by another FSDP group",),
@@ -34,9 +36,8 @@ ANYWHERE: Mapping[str, tuple[str, ...]] = {
 }
 # Words of the error where it is raised at, or below, a line of the finding: elsewhere they may mean something else.
 HERE: Mapping[str, tuple[str, ...]] = {
-    "ddp-over-fsdp": (MIXED, "reshape sharded dimension", "NotImplementedError", "returned an invalid gradient"),
+    "ddp-over-fsdp": (MIXED, "reshape sharded dimension", "NotImplementedError"),
     "bypass-forward-hooks": (MIXED, "weight must be 2-D", "out of bounds for storage of size 0", "size mismatch"),
-    "fsdp1-kwargs-on-fully-shard": ("unexpected keyword argument",),
     "fsdp1-api-on-fsdp2": ("has no attribute", "KeyError", "IndexError", "AssertionError"),
     "optimizer-state-naive-fsdp1": ("loaded state dict contains a parameter group",),
     "removed-name": ("ImportError", "ModuleNotFoundError", "AttributeError", "unexpected keyword", "FutureWarning"),
