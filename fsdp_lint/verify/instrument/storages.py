@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import time
 import weakref
 from collections import deque
@@ -10,7 +12,7 @@ from typing import Any
 
 import torch
 
-_IN_TRANSIT = 1.0  # seconds in which a group's own thread lets go of what it has sent
+_IN_TRANSIT = 5.0  # seconds in which a group's own thread lets go of what it has sent, on a busy machine too
 _QUIET = 0.1  # seconds in which nothing went: then all is gone that goes
 
 
@@ -102,13 +104,16 @@ class Storages:
     def settle(self, kept: Collection[int]) -> None:
         """Waits until what collectives have carried is gone, apart from `kept` storages, and nothing more goes: gloo's
         threads let go of it, and of copies of their own, some time after the collective is done, and until then it is
-        allocated. What is still there after that is held."""
+        allocated. What is still there after that is held; so is what some tensor of Python's has, for which nobody
+        waits."""
+        awaited = self._carried - set(kept)
+        awaited -= _in_python() if awaited else set()
         began = changed = time.monotonic()
         live = self.live
         while (now := time.monotonic()) < began + _IN_TRANSIT:
             if live != self.live:
                 live, changed = self.live, now
-            if not self._carried - set(kept) and now > changed + _QUIET:
+            if not self._carried & awaited and now > changed + _QUIET:
                 break
             time.sleep(0.002)
         self._carried.clear()
@@ -116,3 +121,13 @@ class Storages:
     def start_again(self) -> None:
         """Forgets the peak so far."""
         self.peak = self.live
+
+
+def _in_python() -> set[int]:
+    """The storages of all tensors that Python knows of."""
+    found = set()
+    for each in gc.get_objects():
+        if issubclass(type(each), torch.Tensor):
+            with contextlib.suppress(NotImplementedError, RuntimeError):
+                found.add(each.untyped_storage()._cdata)
+    return found
