@@ -6,7 +6,7 @@ Under a test of the rank (`rank == 0`, `is_main_process`, an early return of the
 function): a call that all ranks must make together. These are the collectives of torch.distributed, `full_tensor()`,
 `get_model_state_dict` and its like, `torch.distributed.checkpoint.save` and `load`, `clip_grad_norm_`, forward,
 backward and optimizer step of a sharded model, `fully_shard` itself, and FSDP1's `state_dict()` and
-`summon_full_params`. Helper functions are followed.
+`summon_full_params`, and Lightning's `trainer.save_checkpoint` and `fabric.save`. Helper functions are followed.
 
 ## Why it is wrong
 
@@ -28,6 +28,7 @@ nobody. The rule sees these.
 
 - https://docs.pytorch.org/docs/stable/distributed.html
 - https://github.com/pytorch/pytorch/issues/148756
+- https://lightning.ai/docs/pytorch/stable/common/checkpointing_basic.html (all ranks must call `save_checkpoint`)
 """
 
 from __future__ import annotations

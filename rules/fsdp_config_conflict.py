@@ -16,6 +16,8 @@ In `TrainingArguments(fsdp=..., fsdp_config={...})`, TRL's configs, `FullySharde
   `fsdp_reshard_after_forward: FULL_SHARD` (or another strategy) with `fsdp_version: 2`;
   `fsdp_activation_checkpointing_offload` without `fsdp_activation_checkpointing` or with `fsdp_version: 1`;
 - in plugin and file: a wrap policy that accelerate does not have, `LOCAL_STATE_DICT` with FSDP2;
+- `Trainer(args=..., optimizers=(optimizer, None))` where the arguments switch FSDP on; `accelerator.prepare` of a model
+  without its optimizer, or of an optimizer without its model, with `fsdp_version=2`;
 - in Lightning's strategy: `activation_checkpointing` and `activation_checkpointing_policy`, `process_group` and
   `device_mesh`, `HYBRID_SHARD` with neither of these nor a wrap policy; and `gradient_clip_val` in the Trainer that
   gets the strategy, with clipping by norm.
@@ -46,6 +48,9 @@ elsewhere. Settings that are merely not read are `fsdp-setting-ignored`'s.
 
 - https://github.com/huggingface/transformers/issues/30404 (checkpointing set twice)
 - https://github.com/huggingface/transformers/pull/36627 (`save_only_model` and `SHARDED_STATE_DICT`)
+- https://github.com/huggingface/accelerate/pull/3394 (model and optimizer in one call with FSDP2)
+- https://github.com/huggingface/transformers/blob/main/src/transformers/trainer.py ("Passing `optimizers` is not
+  allowed")
 - https://github.com/huggingface/transformers/issues/25100 (`sync_module_states` must be True)
 - https://github.com/huggingface/accelerate/pull/2037 (the same for accelerate's launcher)
 - https://github.com/huggingface/accelerate/blob/main/src/accelerate/utils/dataclasses.py
@@ -173,7 +178,17 @@ def _of_trainer(config: ConfigureFSDP) -> Iterator[Conflict]:
         yield "`gradient_clip_val` clips by norm, which Lightning refuses with FSDPStrategy: the first step raises", ""
 
 
+def _of_prepare(_: ConfigureFSDP) -> Iterator[Conflict]:
+    yield "with FSDP2 `prepare` must get the model and the optimizer in one call: it raises", ""
+
+
+def _of_optimizers(_: ConfigureFSDP) -> Iterator[Conflict]:
+    yield "`optimizers` cannot be given with `fsdp`: the Trainer raises", ""
+
+
 PAIRS = {
+    "prepare": _of_prepare,
+    "optimizers": _of_optimizers,
     "arguments": _of_arguments,
     "plugin": _of_plugin,
     "launch": _of_launch,

@@ -39,9 +39,13 @@ def can_move_after(statement: Site, anchor: Site) -> tuple[Site, ...] | None:
     FSDP(model)`): to come behind that is what the move is for. Everything else that the moved code reads must stay
     as it was, and nothing that stays may read what it binds.
     """
+    import libcst as cst
+
     home = statement_of(statement)
     pair = common_block(statement, anchor)
     if pair is None or pair[0] != home or not stands_alone(statement):
+        return None
+    if isinstance(home.node, cst.FunctionDef | cst.ClassDef):  # where it stands says nothing of when it runs
         return None
     target = pair[1]
     if target.source.span(target.node).row < home.source.span(home.node).row:

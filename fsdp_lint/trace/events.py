@@ -215,7 +215,8 @@ class CheckClass(Event):
 @dataclass(eq=False, kw_only=True)
 class ConfigureFSDP(Event):
     """FSDP is asked for by settings. `by`: "arguments" (transformers, TRL), "plugin" (accelerate), "launch" (a file for
-    accelerate's launcher), "strategy" or "trainer" (Lightning).
+    accelerate's launcher), "strategy" or "trainer" (Lightning); "prepare" (accelerate) is a model or an optimizer
+    alone, "optimizers" (transformers) a Trainer that is given some.
 
     `options` are FSDP's own settings without the prefix `fsdp_`, `arguments` those around them, `made` is the object;
     `places` says where a setting stands, by its name in either, where that is known.

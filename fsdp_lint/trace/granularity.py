@@ -160,6 +160,8 @@ def model_of(trace: Trace, module: Value) -> Value:
     """The outermost model that `module` is part of, as far as this run knows it."""
     outer = module
     for one in module.line():
+        if isinstance(one, Module) and one.program and not any(s.module is one for s in trace.every(Shard)):
+            break
         if isinstance(one, Module) or any(touches(one, s.module) for s in trace.every(Shard) if s.module is not one):
             outer = one if isinstance(one, Module) or _acts_as_module(trace, one) else outer
     return outer

@@ -12,7 +12,7 @@ import libcst as cst
 from fsdp_lint.source.file import Site
 from fsdp_lint.trace.events import Attach, LoopOverPart, RepointOptimizer, SetEntry, SetFlag, Shard, Swallow, Tie
 from fsdp_lint.trace.expressions import LONG, UNROLL, Expressions
-from fsdp_lint.trace.models import table
+from fsdp_lint.trace.models import lightning, table
 from fsdp_lint.trace.models.api import Call
 from fsdp_lint.trace.splitting import split_unevenly
 from fsdp_lint.trace.state import STATEMENTS, OutOfBudget
@@ -630,23 +630,26 @@ class Interpreter(Expressions):
         return not self.stack or super().worth_entering(function, call, self_value)
 
     def run_class(self, path: Path, name: str, methods: list[str]) -> None:
-        """Runs the life of a class that nobody makes: `__init__`, then its methods, each an entry of its own."""
+        """Runs the life of a class that nobody makes: `__init__`, then its methods, each an entry of its own, but for
+        those that a framework calls in an order that is known."""
         frame = self.file_frame(path)
         if frame is None:
             return
         cls = Class(name=name, path=path, qualname=name)
         self.frames.append(frame)
 
+        hooked = lightning.is_lightning(self.library_bases(cls))
+
         def life() -> None:
             if self.is_module_class(cls):
-                made: Value = Module(name="self", cls=cls, built=True)
+                made: Value = Module(name="self", cls=cls, built=True, program=hooked)
             else:
                 made = Instance(name="self", cls=cls)
-            for at, method in enumerate(["__init__", *methods]):
+            for at, method in enumerate(["__init__", *(lightning.in_order(methods) if hooked else methods)]):
                 found = self.class_attribute(cls, method)
                 if found is None or not isinstance(found[1], Function):
                     continue
-                self.entry = at
+                self.entry = 0 if hooked and method in lightning.HOOKS else at
                 self.budget = STATEMENTS // 2
                 try:
                     self._life_step(found[1], made)

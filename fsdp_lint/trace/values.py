@@ -276,7 +276,8 @@ class Module(Value):
     built by a comprehension); None when that is not known. `wraps` is the module inside an FSDP1 or DDP wrapper.
     `each` says what an unknown one of many was drawn from: "modules", "children" or "items"; `backwards`: in reverse.
     `holders` are modules that hold it besides its owner. `buffers` are the names of those registered. `born` is the
-    number of events that came before it was made, `within` are the with-blocks around that place.
+    number of events that came before it was made, `within` are the with-blocks around that place. `program`: it is not
+    the model but the program around it (a LightningModule).
     """
 
     cls: Class | None = None
@@ -294,6 +295,7 @@ class Module(Value):
     buffers: set[str] = field(default_factory=set)
     born: int = 0
     within: tuple[str, ...] = ()
+    program: bool = False
 
 
 @dataclass(eq=False)

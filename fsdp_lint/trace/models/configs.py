@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from fsdp_lint.trace.events import ConfigureFSDP, SetStateType, TrainerSaves
+from fsdp_lint.trace.models import lightning
 from fsdp_lint.trace.models.api import Call, Machine, constant_name
 from fsdp_lint.trace.models.words import ARGUMENTS
-from fsdp_lint.trace.values import Bound, Const, Mapping, Module, Object, Unknown, Value
+from fsdp_lint.trace.values import Bound, Const, Mapping, Module, Object, Optimizer, Sequence, Unknown, Value
 
 if TYPE_CHECKING:
     from fsdp_lint.source.document import Document
@@ -17,22 +18,37 @@ if TYPE_CHECKING:
 PLUGIN = "FullyShardedDataParallelPlugin"
 STRATEGY = "FSDPStrategy"
 LIBRARIES = ("transformers", "trl", "accelerate")
-LIGHTNING = ("lightning", "pytorch_lightning", "lightning_fabric")
 
 
 def configure(run: Machine, dotted: str, call: Call, made: Value) -> None:
     """`TrainingArguments(fsdp=..., fsdp_config=...)`, `FullyShardedDataParallelPlugin(...)`: the event."""
     library, last = dotted.partition(".")[0], dotted.rpartition(".")[2]
-    if library in LIGHTNING:
+    if library in lightning.LIBRARIES:
         _lightning(run, last, call, made)
     if library not in LIBRARIES:
         return
+    if last.endswith("Trainer") and _is_given(call.kwargs.get("optimizers")):
+        _with_optimizers(run, call, made)
     if last == PLUGIN:
         run.emit(ConfigureFSDP, call.site, by="plugin", options=dict(call.kwargs), arguments={}, made=made)
     elif last in ARGUMENTS and _is_on(call.kwargs.get("fsdp")):
         options = _options(run, call)
         if options is not None:
             run.emit(ConfigureFSDP, call.site, by="arguments", options=options, arguments=dict(call.kwargs), made=made)
+
+
+def _is_given(optimizers: Value | None) -> bool:
+    """True for `(optimizer, scheduler)` with one that is made here."""
+    items = optimizers.items if isinstance(optimizers, Sequence) else ()
+    return any(isinstance(item, Optimizer) for item in items)
+
+
+def _with_optimizers(run: Machine, call: Call, made: Value) -> None:
+    """`Trainer(args=TrainingArguments(fsdp=...), optimizers=(optimizer, None))`: the event."""
+    args = call.kwargs.get("args")
+    fsdp = args.kwargs.get("fsdp") if isinstance(args, Object) and args.cls.rpartition(".")[2] in ARGUMENTS else None
+    if isinstance(fsdp, Const) and fsdp.value:
+        run.emit(ConfigureFSDP, call.site, by="optimizers", options={}, arguments=dict(call.kwargs), made=made)
 
 
 def launch(document: Document) -> ConfigureFSDP | None:
@@ -113,7 +129,33 @@ def setting(value: Value | None) -> bool | str | None:
     return str(value.value) if isinstance(value.value, int) else None
 
 
-def trainer_call(run: Machine, function: Value, call: Call) -> None:
+def object_call(run: Machine, function: Value, call: Call) -> Value | None:
+    """A method of what a framework gave: the events, and what is known of the result."""
+    method, owner = call.name.rpartition(".")[2], function.owner
+    if isinstance(owner, Object):
+        if method == "prepare" and owner.cls.rpartition(".")[2] == "Accelerator":
+            _prepare(run, owner, call)
+        found = lightning.fabric_call(run, owner, method, call)
+        if found is not None:
+            return found
+    if method == "save_checkpoint":
+        lightning.trainer_saves(run, function, call)
+    _trainer_call(run, function, call)
+    return None
+
+
+def _prepare(run: Machine, accelerator: Object, call: Call) -> None:
+    """`accelerator.prepare(...)` with FSDP2, of a model without an optimizer or the other way round."""
+    plugin = accelerator.kwargs.get("fsdp_plugin")
+    if not isinstance(plugin, Object) or setting(plugin.kwargs.get("fsdp_version")) != "2" or call.open:
+        return
+    kinds = [isinstance(value, Module) - isinstance(value, Optimizer) for value in call.args]
+    loaders = [isinstance(value, Object) for value in call.args]
+    if all(kind or loader for kind, loader in zip(kinds, loaders, strict=True)) and (1 in kinds) != (-1 in kinds):
+        run.emit(ConfigureFSDP, call.site, by="prepare", options=dict(plugin.kwargs), arguments={}, made=accelerator)
+
+
+def _trainer_call(run: Machine, function: Value, call: Call) -> None:
     """`trainer.save_model()`, `trainer.fit()` and `...fsdp_plugin.set_state_dict_type(...)`: the events."""
     method = call.name.rpartition(".")[2]
     if method == "set_state_dict_type":
@@ -125,5 +167,5 @@ def trainer_call(run: Machine, function: Value, call: Call) -> None:
     if method == "save_model":
         args = owner.kwargs.get("args") or (owner.args[1] if len(owner.args) > 1 else Unknown())
         run.emit(TrainerSaves, call.site, trainer=owner, args=args)
-    elif method == "fit" and owner.cls.partition(".")[0] in LIGHTNING:
+    elif method == "fit" and owner.cls.partition(".")[0] in lightning.LIBRARIES:
         _fit(run, owner, call)

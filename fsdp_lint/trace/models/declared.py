@@ -89,11 +89,11 @@ def read(declarations: Table[str, Listing[str]], root: Path) -> Declared:
     return Declared(found, root)
 
 
-FRAMEWORKS = read({"shard-functions": frameworks.SHARDERS}, Path())
+FRAMEWORKS = read({"shard-functions": frameworks.SHARDERS, "collectives": frameworks.GATHERERS}, Path())
 
 
 def of_framework(run: Machine, dotted: str, call: Call) -> Value | None:
-    """What a framework's function does that shards; None for all others, and where its module is not given."""
+    """What a framework's function does that shards or gathers; None for others, and where its module is not given."""
     for each in FRAMEWORKS.by_name.get(dotted.rpartition(".")[2], ()):
         if each.name == dotted and _argument(call, each.args[0]) is not None:
             return act(run, each, call)

@@ -62,6 +62,11 @@ def world_size(run: Machine, call: Call) -> Value:
     return WorldSize(name="world_size", owner=None if whole else group)
 
 
+def size_and_rank(run: Machine, call: Call) -> Value:
+    """torchtune's `get_world_size_and_rank()`."""
+    return Sequence(items=[WorldSize(name="world_size"), Rank(name="rank", scope="world")])
+
+
 def distributed(run: Machine, call: Call) -> Value:
     """`dist.is_initialized()`, `dist.is_available()`: true in a run that shards."""
     return run.opaque_test(("distributed",), "single")
@@ -205,6 +210,8 @@ FUNCTIONS = {
     "torch.distributed.distributed_c10d.get_rank": get_rank,
     "torch.distributed.get_node_local_rank": local_rank,
     "torch.distributed.get_world_size": world_size,
+    "torchtune.utils.get_world_size_and_rank": size_and_rank,
+    "torchtune.training.get_world_size_and_rank": size_and_rank,
     "torch.distributed.is_initialized": distributed,
     "torch.distributed.is_available": distributed,
     "torch.distributed.is_torchelastic_launched": distributed,

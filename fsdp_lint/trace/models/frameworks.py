@@ -92,13 +92,24 @@ def is_harmless(dotted: str) -> bool:
 
 # Functions of frameworks that shard a module in place, each block and the root, and the argument that is the module.
 # In the order of the rows: torchtune/training/_distributed.py, accelerate/utils/fsdp_utils.py,
-# verl/utils/fsdp_utils.py, torchtitan/distributed/fsdp.py and torchtitan/models/*/parallelize.py.
+# verl/utils/fsdp_utils.py, torchtitan/distributed/fsdp.py (until 0.2 torchtitan/models/llama3/infra/parallelize.py).
 SHARDERS = (
     "torchtune.training.shard_model(0)",
     "torchtune.training.shard_model(model)",
     "torchtune.training._distributed.shard_model(0)",
+    "accelerate.utils.fsdp2_prepare_model(1)",
     "accelerate.utils.fsdp_utils.fsdp2_prepare_model(1)",
     "verl.utils.fsdp_utils.apply_fsdp2(0)",
     "verl.utils.fsdp_utils.apply_fsdp2(model)",
     "torchtitan.distributed.fsdp.apply_fsdp_to_decoder(0)",
+    "torchtitan.models.llama3.infra.parallelize.apply_fsdp(0)",
+)
+# Functions that only read a sharded model, and gather it with all ranks: torchtune/training/_distributed.py
+# and verl/utils/fsdp_utils.py.
+GATHERERS = (
+    "torchtune.training.gather_cpu_state_dict(0)",
+    "torchtune.training.gather_cpu_state_dict(model)",
+    "torchtune.training.get_full_optimizer_state_dict(0)",
+    "verl.utils.fsdp_utils.get_fsdp_full_state_dict(0)",
+    "verl.utils.fsdp_utils.get_fsdp_full_state_dict(model)",
 )

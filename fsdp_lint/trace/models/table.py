@@ -400,7 +400,9 @@ def call_unknown(run: Machine, function: Value, call: Call) -> Value | None:
     if isinstance(function, Condition | Rank):
         return function
     name = call.name.rpartition(".")[2]
-    configs.trainer_call(run, function, call)
+    known = configs.object_call(run, function, call)
+    if known is not None:
+        return known
     init.unknown_method(run, function, call)
     if init.SEED_NAME.search(name) and (function.owner is None or name != "manual_seed"):
         return init.seed(run, call)

@@ -12,6 +12,7 @@ WORDS = frozenset(
         "FullyShardedDataParallelPlugin",
         "FSDPStrategy",
         "fsdp_config",
+        "full_shard",  # in a text: `fsdp="full_shard auto_wrap"`
         # Modules whose imports rules ask for; a function does not reach FSDP by naming one.
         "torch.distributed.fsdp",
         "torch.distributed.checkpoint",
