@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from fsdp_lint.verify.instrument import one_gpu
-from fsdp_lint.verify.instrument.devices import Mapping
+from fsdp_lint.verify.instrument.mapping import Mapping
 from fsdp_lint.verify.plan import Plan
 
 _WITH_NCCL = ("nccl", "cuda")

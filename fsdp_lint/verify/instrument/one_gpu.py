@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from fsdp_lint.verify.instrument.devices import Mapping, asked_by_torch, map_gloo
+from fsdp_lint.verify.instrument.devices import map_gloo
+from fsdp_lint.verify.instrument.mapping import Mapping, asked_by_torch
 
 BACKEND = "cpu:gloo,cuda:gloo"
 _OF_A_DEVICE = (  # functions of torch.cuda whose first argument is a device

@@ -22,7 +22,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from fsdp_lint.verify.instrument.attempts import Attempts
 from fsdp_lint.verify.instrument.collectives import Collectives
-from fsdp_lint.verify.instrument.devices import Mapping
+from fsdp_lint.verify.instrument.mapping import Mapping
 from fsdp_lint.verify.instrument.models import Models
 from fsdp_lint.verify.instrument.places import backend_of, gpus_used, layouts
 from fsdp_lint.verify.instrument.readings import Readings

@@ -1,0 +1,83 @@
+"""Programs that were written for CUDA run on the CPU: each row of the table in docs/verify.md is tried."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ranks
+
+VERIFY = (Path(__file__).parents[1] / "docs" / "verify.md").read_text(encoding="utf-8")
+SECTION = VERIFY[VERIFY.index("### What is mapped") : VERIFY.index("### What else was tried")]
+ROWS = re.findall(r"^\| (`.*`) \| (.*) \|$", SECTION, re.MULTILINE)
+
+pytestmark = pytest.mark.ranks
+
+
+def words(cell: str) -> list[str]:
+    """The pieces of code in a cell of the table."""
+    return re.findall(r"`([^`]+)`", cell)
+
+
+def try_all() -> Mapping[str, Any]:
+    """What comes of each piece of code in a rank whose CUDA is mapped: "" where it runs, else the error."""
+    import torch
+    import torch.distributed as dist
+    import torch.nn as nn
+
+    from fsdp_lint.verify.instrument import devices
+    from fsdp_lint.verify.instrument.mapping import Mapping as Mapped
+    from fsdp_lint.verify.instrument.sites import Sites
+
+    devices.map_to_cpu(Mapped(Sites(os.path.abspath("train.py"))), 2)
+    found, rank = {}, int(os.environ["RANK"])
+
+    def train(optimizer: Any) -> None:
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                parameter.grad = torch.ones_like(parameter)
+        optimizer.step()
+
+    for cell, _ in ROWS:
+        for code in words(cell):
+            saved = io.BytesIO()
+            torch.save(torch.ones(2), saved)
+            saved.seek(0)
+            space = {"torch": torch, "dist": dist, "nn": nn, "os": os, "rank": rank, "saved": saved, "train": train}
+            space |= {"model": nn.Linear(4, 4), "x": torch.ones(2, 4), "__name__": "program"}
+            try:
+                value = eval(code, space)
+                if hasattr(value, "__enter__") and not isinstance(value, torch.Tensor):
+                    with value:
+                        space["model"](space["x"])
+                bad = [each for each in _tensors(value) if each.device.type != "cpu"]
+                found[code] = f"{len(bad)} tensors are not on the CPU" if bad else ""
+            except BaseException as error:
+                found[code] = f"{type(error).__name__}: {error}"[:200]
+            torch.set_default_device("cpu")
+    return found
+
+
+def _tensors(value: Any) -> list[Any]:
+    import torch
+
+    if isinstance(value, torch.nn.Module):
+        return list(value.parameters())
+    return [value] if isinstance(value, torch.Tensor) else []
+
+
+def test_each_row_of_the_table_is_as_it_says(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="needs torch")
+    run = ranks.fork_ranks(try_all, 2, tmp_path / "run")
+    assert run.trouble is None, run.ranks[0].output[-2000:]
+    assert len(ROWS) > 20
+    for cell, told in ROWS:
+        for code in words(cell):
+            for rank in run.ranks:
+                said = rank.measured[code]
+                assert bool(said) == told.startswith("refused"), f"{code}: {said or 'it runs'}"
