@@ -40,10 +40,10 @@ from fsdp_lint.trace.trace import Trace, called, covers, is_asked_for_class
 def check(trace: Trace) -> Iterator[Finding]:
     """One finding for each copy of what holds a sharded module."""
     for copy in trace.every(Copy):
-        if is_asked_for_class(copy, copy.module):
-            continue
         for shard in trace.every(Shard):
             if not trace.before(shard, copy, copy.module) or shard.order > copy.order:
+                continue
+            if is_asked_for_class(copy, copy.module, shard):
                 continue
             if any(covers(copy.module, unit) for unit in (shard.module, *shard.group)):
                 yield Finding(

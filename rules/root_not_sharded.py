@@ -30,19 +30,18 @@ Where every part that holds parameters is sharded by its own call, where the res
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from fsdp_lint.fix.calls import named_call, outer_call
 from fsdp_lint.fix.edits import Fix, InsertAfter
 from fsdp_lint.rule import Applicability, Finding, Rule, Severity
-from fsdp_lint.trace.events import CallMethod, Freeze, Handed, Shard
-from fsdp_lint.trace.granularity import has_each, is_trained, left_over, model_of
+from fsdp_lint.trace.events import Freeze, Handed, Shard
+from fsdp_lint.trace.granularity import asked_to_shard, has_each, is_trained, left_over, model_of
+from fsdp_lint.trace.models.frameworks import SHARDS
 from fsdp_lint.trace.trace import Trace, called, covers, related, touches
 from fsdp_lint.trace.values import Value, exclusive
 
 ATTRIBUTES = frozenset({"setattr", "delattr", "getattr", "hasattr"})
-SHARDS = re.compile(r"shard|fsdp|parallel|wrap|prepare|setup|distribut|configure", re.IGNORECASE)
 
 
 def check(trace: Trace) -> Iterator[Finding]:
@@ -88,7 +87,7 @@ def _is_excused(trace: Trace, model: Value, inner: list[Shard]) -> bool:
         return True
     if any(_may_shard(event, model, inner[0]) for event in trace.handed(model, inner[-1])):
         return True
-    if any(related(event.of, model) and SHARDS.search(event.method) for event in trace.every(CallMethod)):
+    if any(related(event.of, model) for event in asked_to_shard(trace)):
         return True
     if any(touches(event.module, model) for event in trace.every(Freeze)):
         return True

@@ -3,7 +3,10 @@
 ## What it finds
 
 A sharding call on the root of a model as the only one, where the model is known to hold a list of blocks, or is
-one of transformers'; with FSDP1 also where no wrap policy is passed, among them a policy that was built and forgotten.
+one of transformers'. Where the model comes from a registry or from a caller that is not to be seen, its blocks are
+known by the class that a signature names for it, by a call of `gradient_checkpointing_enable()`, or by a loop in which
+each is compiled, recomputed or split over ranks. With FSDP1 also where no wrap policy is passed, among them a policy
+that was built and forgotten.
 
 ## Why it is wrong
 
@@ -38,18 +41,22 @@ from fsdp_lint.fix.spelling import spelled, spelled_here
 from fsdp_lint.rule import Applicability, Finding, Rule, Severity
 from fsdp_lint.trace.events import Shard
 from fsdp_lint.trace.granularity import (
+    asked_to_shard,
     block_classes,
     block_lists,
     block_paths,
     has_each,
     is_container,
     is_leaf,
+    is_loaded,
     is_trained,
+    recomputes_blocks,
+    treated_blocks,
 )
 from fsdp_lint.trace.models.frameworks import has_blocks
 from fsdp_lint.trace.models.sizes import parameter_count
 from fsdp_lint.trace.trace import Trace, called, touches
-from fsdp_lint.trace.values import Const, Module, Value, exclusive, options_of
+from fsdp_lint.trace.values import Choice, Const, Module, Value, exclusive, options_of
 
 SMALL = 1_000_000
 
@@ -69,7 +76,6 @@ def check(trace: Trace) -> Iterator[Finding]:
         count = parameter_count(shard.module)
         if count is not None and count < SMALL:
             continue
-        lists = list(block_lists(shard.module))
         name = called(shard.module)
         if shard.generation == 1:
             if _has_policy(shard) or not _is_model(trace, shard.module):
@@ -79,29 +85,36 @@ def check(trace: Trace) -> Iterator[Finding]:
                 message=f"`{name}` is wrapped without a policy: all of it is one FSDP unit, whole on each rank at once",
                 fix=_policy(shard),
             )
-        elif lists and is_trained(trace, shard.module, shard):
-            path, blocks = lists[0]
-            where = f"`{name}.{path}`" if path else f"`{name}`"
-            how_many = _how_many(blocks)
+            continue
+        treated = treated_blocks(trace, shard.module, shard)
+        used = is_trained(trace, shard.module, shard) or is_loaded(trace, shard.module, shard)
+        blocks = _blocks(trace, shard, name) if used else ""
+        if blocks or treated is not None:
             yield Finding(
                 at=shard,
-                message=f"`{name}` is one FSDP unit, whole on every rank at once: {how_many} of {where} are not "
-                "sharded one by one",
+                message=f"`{name}` is one FSDP unit, whole on every rank at once: "
+                + (blocks or "none of its blocks is sharded"),
+                because=[(treated, "its blocks are made ready one by one here")] if treated and not blocks else [],
                 fix=_loop(trace, shard),
             )
-        elif _is_transformer(shard.module) and is_trained(trace, shard.module, shard):
-            yield Finding(
-                at=shard,
-                message=f"`{name}` is one FSDP unit, whole on every rank at once: none of its blocks is sharded",
-            )
 
 
-def _is_transformer(module: Value) -> bool:
-    return isinstance(module, Module) and module.library is not None and has_blocks(module.library)
+def _blocks(trace: Trace, shard: Shard, name: str) -> str:
+    """What is said of the blocks of a model; empty where it is not known to have any."""
+    for model in (shard.module, shard.like):
+        if model is None:
+            continue
+        for path, blocks in block_lists(model):
+            return f"{_how_many(blocks)} of `{name}{'.' if path else ''}{path}` are not sharded one by one"
+        if isinstance(model, Module) and model.library is not None and has_blocks(model.library):
+            return "none of its blocks is sharded"
+    return "none of its blocks is sharded" if recomputes_blocks(trace, shard.module, shard) else ""
 
 
 def _is_model(trace: Trace, module: Value) -> bool:
     """True for what is a whole model by its structure or, where nothing else is known, by its name."""
+    if isinstance(module, Choice):
+        return all(_is_model(trace, option) for option, _ in module.options)
     if isinstance(module, Module):
         return not module.each
     return "model" in module.name.lower() or "net" in module.name.lower()
@@ -117,9 +130,12 @@ def _how_many(blocks: Module) -> str:
 def _has_other_units(trace: Trace, shard: Shard) -> bool:
     if has_each(trace, shard.module) or trace.replicated(shard.module, shard):
         return True
-    # What a caller does with the model behind a `return` matters to FSDP2 only: FSDP1 wraps from the inside out.
-    if any(event.to != "return" or shard.generation == 2 for event in trace.handed(shard.module, shard)):
+    # Behind this call nobody can shard a part: FSDP1 wraps from the inside out, and with FSDP2 the forward raises.
+    if any(True for _ in trace.handed_before(shard.module, shard)):
         return True
+    for event in asked_to_shard(trace):
+        if touches(event.of, shard.module) and trace.may_precede(event, shard, shard.module):
+            return True
     return any(
         other.module is not shard.module
         and touches(other.module, shard.module)

@@ -7,17 +7,20 @@ counts where the edit makes the mistake (`not_sites.txt` names those that were r
 rule speaks of the edited function, and did not before. A negative mutation (N1 ...) changes nothing of what is right;
 whatever is found after it and was not before is a false alarm. `--list` names each miss and each alarm with the place
 in the right code. With `--limit`, so many sites a mutation and package are tried, spread over all that there are.
+With `--results FOLDER`, what came of each package is kept there, and a package that is there is not run again: the
+table can be made in several goes.
 """
 
 from __future__ import annotations
 
 import argparse
 import functools
+import json
 import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -27,11 +30,23 @@ from recall.mutations import MUTATIONS, by_number
 from recall.package import Outcome, Package
 
 
+@dataclass(frozen=True)
+class Tried:
+    """One edit and what came of it: the place in the right code, and what was found besides, a line for each."""
+
+    mutation: str
+    place: str
+    function: str
+    found: bool
+    entered: bool
+    others: tuple[str, ...]
+
+
 @dataclass
 class Score:
     """What came of one mutation."""
 
-    outcomes: list[Outcome] = field(default_factory=list)
+    outcomes: list[Tried] = field(default_factory=list)
 
     @property
     def found(self) -> int:
@@ -73,36 +88,41 @@ def tried(package: Package, mutation: Mutation, limit: int | None) -> Iterator[O
 
 
 def measure(
-    folders: Iterable[Path], chosen: list[Mutation], limit: int | None, listed: bool, keep: Path | None
-) -> dict[str, Score]:
-    """The score of each mutation over all folders."""
-    scores: dict[str, Score] = defaultdict(Score)
+    folders: Iterable[Path], chosen: list[Mutation], limit: int | None, keep: Path | None, results: Path | None
+) -> Iterator[Tried]:
+    """What came of each edit in all folders."""
     for folder in folders:
+        kept = results / f"{folder.name}.json" if results is not None else None
+        if kept is not None and kept.exists():
+            yield from (Tried(**each) for each in json.loads(kept.read_text(encoding="utf-8")))
+            continue
         began = time.perf_counter()
         package = Package(folder, keep / f"{folder.name}.pickle" if keep is not None else None)
-        for mutation in chosen:
-            for outcome in tried(package, mutation, limit):
-                scores[mutation.name].outcomes.append(outcome)
-                if listed:
-                    for line in told(outcome, folder.parent):
-                        print(line, flush=True)
+        found = [told(outcome, folder.parent) for mutation in chosen for outcome in tried(package, mutation, limit)]
         spent = time.perf_counter() - began - package.seconds
         print(f"{folder.name}: right code {package.seconds:.0f} s, edits {spent:.0f} s", file=sys.stderr, flush=True)
-    return scores
+        if kept is not None:
+            kept.write_text(json.dumps([asdict(each) for each in found], indent=1), encoding="utf-8")
+        yield from found
 
 
-def told(outcome: Outcome, dest: Path) -> Iterator[str]:
-    """A line for a miss, and one for each thing that was found besides."""
+def told(outcome: Outcome, dest: Path) -> Tried:
+    """An outcome without its trees."""
     mutant = outcome.mutant
+    others = tuple(
+        f"{each.code} at {Path(each.place.path).relative_to(dest)}:{each.place.row} {each.message}"
+        for each in outcome.others
+    )
     place = f"{mutant.path.relative_to(dest)}:{mutant.row}"
-    if mutant.mutation.codes and not outcome.found:
-        yield f"{mutant.mutation.name} missed {place} in {mutant.function}" + ("" if outcome.entered else " (no run)")
-    for other in outcome.others:
-        where = Path(other.place.path)
-        yield (
-            f"{mutant.mutation.name} alarm  {place} in {mutant.function}: {other.code} at "
-            f"{where.relative_to(dest)}:{other.place.row} {other.message}"
-        )
+    return Tried(mutant.mutation.name, place, mutant.function, outcome.found, outcome.entered, others)
+
+
+def lines(each: Tried, positive: bool) -> Iterator[str]:
+    """A line for a miss, and one for each thing that was found besides."""
+    if positive and not each.found:
+        yield f"{each.mutation} missed {each.place} in {each.function}" + ("" if each.entered else " (no run)")
+    for other in each.others:
+        yield f"{each.mutation} alarm  {each.place} in {each.function}: {other}"
 
 
 def table(scores: dict[str, Score], chosen: list[Mutation]) -> Iterator[str]:
@@ -132,6 +152,7 @@ def main() -> int:
     parser.add_argument("--without", help="comma-separated names of packages to leave out")
     parser.add_argument("--limit", type=int, help="at most so many sites of a mutation in a package")
     parser.add_argument("--list", action="store_true", help="name each miss and each false alarm")
+    parser.add_argument("--results", type=Path, help="a folder for what came of each package")
     parser.add_argument(
         "--keep",
         type=Path,
@@ -146,7 +167,12 @@ def main() -> int:
     if args.without:
         folders = [path for path in folders if path.name not in args.without.split(",")]
     sys.setrecursionlimit(12_000)
-    scores = measure(folders, chosen, args.limit, args.list, args.keep)
+    scores: dict[str, Score] = defaultdict(Score)
+    positive = {m.name for m in chosen if m.codes}
+    for each in measure(folders, chosen, args.limit, args.keep, args.results):
+        scores[each.mutation].outcomes.append(each)
+        for line in lines(each, each.mutation in positive) if args.list else ():
+            print(line, flush=True)
     for line in table(scores, chosen):
         print(line)
     return int(any(scores[m.name].alarms for m in chosen if not m.codes and m.name in scores))

@@ -14,6 +14,7 @@ from fsdp_lint.source.words import spelled_out
 
 CALLERS = 400
 ROUNDS = 4
+FEW = 3
 SHORT = 2
 IDENTIFIER = re.compile(rb"[A-Za-z_][A-Za-z0-9_]*")
 # A method whose name has more definitions than this is not known by its name.
@@ -314,6 +315,13 @@ def life(index: FileIndex, cls: str, hot: set[tuple[Path, str]]) -> tuple[str, .
 def leftovers(plan: Plan, indexes: dict[Path, FileIndex], entered: set[tuple[Path, str]]) -> list[Root]:
     """Roots for functions that speak of FSDP and that no run has entered; with a method, what else its class does."""
     roots: list[Root] = []
+    left = plan.hot - entered
+    free = [
+        (index, info)
+        for index in indexes.values()
+        for info in index.functions.values()
+        if info.cls is None and not info.nested and (index.path, info.qualname) in left
+    ]
     for path, own in sorted(plan.own.items()):
         index = indexes.get(path)
         if index is None:
@@ -324,7 +332,7 @@ def leftovers(plan: Plan, indexes: dict[Path, FileIndex], entered: set[tuple[Pat
             if info.nested or (path, qualname) in entered:
                 continue
             if info.cls is None:
-                roots.append(Root("function", path, qualname))
+                roots += [*_above((path, qualname), free), Root("function", path, qualname)]
             else:
                 methods.setdefault(info.cls, []).append(info.name)
         for cls, names in methods.items():
@@ -332,6 +340,28 @@ def leftovers(plan: Plan, indexes: dict[Path, FileIndex], entered: set[tuple[Pat
             rest = [name for name in _public(index, cls, plan.hot) if (path, f"{cls}.{name}") not in entered]
             roots.append(Root("class", path, cls, tuple(dict.fromkeys((*first, *rest)))))
     return roots
+
+
+def _above(function: tuple[Path, str], free: list[tuple[FileIndex, FunctionInfo]]) -> list[Root]:
+    """The functions that lead to one which no run has entered, the farthest first: what calls those is not known."""
+    found: list[Root] = []
+    level = [function]
+    for _ in range(ROUNDS):
+        level = [(index.path, each.qualname) for index, each in free if any(_names(index, each, at) for at in level)]
+        level = [at for at in level if Root("function", *at) not in found][:FEW]
+        found = [Root("function", *at) for at in level] + found
+    return found
+
+
+def _names(index: FileIndex, caller: FunctionInfo, function: tuple[Path, str]) -> bool:
+    """True when a function of a file speaks of another one, of the same file or imported from that one's by name."""
+    path, name = function
+    if name not in caller.mentions or (index.path, caller.qualname) == function:
+        return False
+    if index.path == path:
+        return True
+    targets = (*index.imports.get(name, []), *index.inner_imports.get(name, []))
+    return any(each.attribute == name and each.module.rpartition(".")[2] in _stems(path) for each in targets)
 
 
 def _public(index: FileIndex, cls: str, hot: set[tuple[Path, str]]) -> list[str]:

@@ -83,6 +83,12 @@ def is_tracked(value: Value) -> bool:
     return any(isinstance(p, Module | Params | Tensor | Optimizer | StateDict) for p in parts(value))
 
 
+def _runs_code(value: Value) -> bool:
+    """True for objects and functions of the project, and for a list or tuple with one."""
+    held = value.items if isinstance(value, Sequence) else [value]
+    return any(isinstance(one, Instance | Bound | Function) for one in held)
+
+
 class Calls(State):
     """The part of the abstract machine that enters functions and classes of the project."""
 
@@ -296,13 +302,20 @@ class Calls(State):
             return True
         if (function.path, function.qualname) in self.hot or function.cls is not None or "seed" in function.name:
             return True
-        if any(is_tracked(v) or isinstance(v, Instance | Bound | Function) for v in call.values()):
+        if any(is_tracked(v) or _runs_code(v) or self.is_given_model(v) for v in call.values()):
             return True
         index = self.project.index(function.path)
         info = index.functions.get(function.qualname) if index else None
         if info is None or info.lines <= SMALL or table.worth_a_look(info.mentions | info.attributes):
             return True
         return any(isinstance(v, Unknown) and self.seen(v) for v in call.values())
+
+    def is_given_model(self, value: Value) -> bool:
+        """True for what is, by its name, a model that came from outside the run, or a part of one."""
+        if not isinstance(value, Unknown):
+            return False
+        *_, outer = value.line()
+        return outer.number in self.trace.given and table.is_model_name(outer.name)
 
     def seen(self, value: Value) -> bool:
         """True when an event spoke of the value or of something reached through it."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from fsdp_lint.trace.values import (
     Guards,
     Mesh,
+    Module,
     Optimizer,
     Params,
     StateDict,
@@ -46,7 +47,8 @@ class Shard(Event):
 
     `whole` is the module of which all modules are sharded one by one (`model.apply(fully_shard)`, a loop over
     `modules()`). `policy` is FSDP1's wrap policy. `kwargs_known` is False when `**` of something unknown was passed.
-    `declared`: the user says so of a function whose body nobody looks into.
+    `declared`: the user says so of a function whose body nobody looks into. `like` is a module of the class that a
+    signature around names for `module`, made apart from the run: what it holds, where the run does not know.
     """
 
     module: Value
@@ -56,6 +58,7 @@ class Shard(Event):
     result: Value | None = None
     group: tuple[Value, ...] = ()
     declared: bool = False
+    like: Module | None = None
 
 
 @dataclass(eq=False, kw_only=True)
@@ -116,6 +119,17 @@ class Compile(Event):
 
     module: Value
     target: str | None
+
+
+@dataclass(eq=False, kw_only=True)
+class Rework(Event):
+    """A module is made ready by itself: its activations are to be computed anew, or its weights are split over ranks.
+
+    `how` is the last name of the function that does it.
+    """
+
+    module: Value
+    how: str
 
 
 @dataclass(eq=False, kw_only=True)

@@ -10,6 +10,7 @@ from typing import Any
 import libcst as cst
 
 from fsdp_lint.source.file import Site
+from fsdp_lint.trace import signatures
 from fsdp_lint.trace.conditions import Conditions
 from fsdp_lint.trace.events import BuildOptimizer, CheckClass, Forward, Handed, TakeParameters
 from fsdp_lint.trace.models import declared, table
@@ -746,7 +747,7 @@ class Expressions(Conditions):
         known = table.call_unknown(self, function, call)
         if known is not None:
             return known
-        tracked = any(self._matters(v) for v in call.values())
+        tracked = any(self._matters(v) for v in call.values()) or self._may_shard(call)
         if not tracked and not call.rest and all(isinstance(v, Const) for v in call.values()):
             key = f"({', '.join(repr(v.value) for v in call.args if isinstance(v, Const))})"
             return self.child(function, key)
@@ -761,6 +762,15 @@ class Expressions(Conditions):
             or p.number in self.touched
             for p in parts(value)
         )
+
+    def _may_shard(self, call: Call) -> bool:
+        """True where unknown code gets a model that came from outside, or an item of some list to shard."""
+        for value in call.values():
+            if self.is_given_model(value):
+                return True
+            if isinstance(value, Unknown) and value.key.startswith("[") and table.shards_by_name(call.name):
+                return True
+        return False
 
     def options(self, value: Value) -> list[Option]:
         """The values that a value can be here."""
@@ -785,6 +795,10 @@ class Expressions(Conditions):
     def rank_test(self, scope: str) -> Value:
         """The truth value of `rank == 0`."""
         return self.rank_is(Rank(scope=scope), 0)
+
+    def like(self, value: Value) -> Module | None:
+        """A module of the class that a signature around names for a value, made apart from the run."""
+        return signatures.like(self, value)
 
     # what models ask for ----------------------------------------------------------------------------------------
 

@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from fsdp_lint.trace.events import BuildOptimizer, Event, Forward, Shard, ShardEach
+from fsdp_lint.trace.events import (
+    BuildOptimizer,
+    CallMethod,
+    Compile,
+    Event,
+    Forward,
+    LoadState,
+    Rework,
+    Shard,
+    ShardEach,
+)
+from fsdp_lint.trace.models.frameworks import HAS_BLOCKS, SHARDS
 from fsdp_lint.trace.trace import Trace, called, covers, related, touches
 from fsdp_lint.trace.values import (
     Const,
@@ -18,6 +29,7 @@ from fsdp_lint.trace.values import (
     Value,
     exclusive,
     options_of,
+    origins,
     parts,
 )
 
@@ -190,6 +202,45 @@ def is_trained(trace: Trace, model: Value, after: Event) -> bool:
         if isinstance(event, Forward) and related(event.module, model):
             return True
     return False
+
+
+def is_loaded(trace: Trace, model: Value, after: Event) -> bool:
+    """True when the run puts a state dict into the whole model after the event: it is as it will be trained."""
+    return any(
+        event.order > after.order
+        and not exclusive(event.guards, after.guards)
+        and any(related(one, model) for one in event.into)
+        for event in trace.every(LoadState)
+    )
+
+
+def asked_to_shard(trace: Trace) -> Iterator[CallMethod]:
+    """The calls of methods of unknown modules that may shard them, by their names."""
+    return (event for event in trace.every(CallMethod) if SHARDS.search(event.method))
+
+
+def treated_blocks(trace: Trace, model: Value, at: Event) -> Event | None:
+    """Where a loop makes each item of a list in the model ready by itself, on the path of an event: these are blocks.
+
+    Each is compiled, has its activations computed anew, or its weights split over ranks.
+    """
+    for event in trace.events:
+        if isinstance(event, Rework | Compile) and event.loops and event.entry == at.entry and event.order < at.order:
+            module = event.module
+            item = module.key.startswith("[") or (isinstance(module, Module) and module.each in ("items", "children"))
+            inside = covers(model, module) or model.number in origins(module)
+            if item and inside and not is_leaf(module) and not related(module, model):
+                if not exclusive(event.guards, at.guards):
+                    return event
+    return None
+
+
+def recomputes_blocks(trace: Trace, model: Value, at: Event) -> bool:
+    """True when the model is asked to compute the activations of its blocks anew, as transformers' models are."""
+    return any(
+        event.method in HAS_BLOCKS and related(event.of, model) and not exclusive(event.guards, at.guards)
+        for event in trace.every(CallMethod)
+    )
 
 
 def left_over(trace: Trace, model: Value, at: Event) -> list[str] | None:

@@ -177,6 +177,18 @@ class Trace:
                     yield event
                     break
 
+    def handed_before(self, value: Value, until: Event) -> Iterator[Handed]:
+        """The calls to unknown code that got `value`, something that holds it, or something that it holds, and that
+        come before an event, or may."""
+        return (event for event in self.handed(value, until) if self.may_precede(event, until, value))
+
+    def may_precede(self, first: Event, second: Event, about: Value) -> bool:
+        """True when `first` comes before `second`, which speaks of `about`, or may: the methods of a class come in no
+        order, but behind its `__init__`."""
+        if first.entry != second.entry:
+            return second.entry != 0
+        return self.before(first, second, about)
+
     def handed_over(self, value: Value) -> Iterator[Handed]:
         """The calls to unknown code that got this very value, or a list or dict with it."""
         for event in self.every(Handed):
@@ -323,16 +335,19 @@ def whenever(first: Event, second: Event) -> bool:
     return all(implied(literal.key, literal.holds, second.guards) for literal in first.guards)
 
 
-def is_asked_for_class(event: Event, module: Value) -> bool:
+def is_asked_for_class(event: Event, module: Value, since: Event | None = None) -> bool:
     """True when a test around the event asks for the class of `module`, or for a method of it.
 
-    So do a function of the project, whose answer rests on such a test, and `type(module) in known_types`.
+    So do a function of the project, whose answer rests on such a test, and `type(module) in known_types`. With `since`,
+    a test around that event too does not count: it was made before.
     """
+    before = since.guards if since is not None else ()
     return any(
         (literal.kind == "type" and literal.subject is module)
         or (literal.key[0] == "callable" and literal.holds)  # what `getattr` gave
         or (literal.key[0] in ("hasattr", "callable", "choice", "in") and module.number in literal.about)
         for literal in event.guards
+        if literal not in before
     )
 
 

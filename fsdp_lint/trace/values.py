@@ -429,7 +429,7 @@ def choice(options: list[tuple[Value, Guards]], limit: int = 6) -> Value:
     if len(flat) == 1:
         return flat[0][0]
     if not flat or len(flat) > limit:
-        return Unknown()
+        return Unknown(inputs=tuple(value for value, _ in flat))
     return Choice(options=tuple(flat))
 
 

@@ -17,7 +17,7 @@ import libcst as cst
 
 from recall.editing import Edits, Statements, parse
 from recall.mutation import Edit, Mutation
-from recall.reading import Body, Sharding, View, inside, last, written
+from recall.reading import Body, Sharding, View, inside, last, names, written
 
 # A function that speaks of so many parts of its model, or shards so many apart from blocks, leaves the root nothing.
 PARTS = 4
@@ -118,6 +118,8 @@ def only_root_sites(view: View) -> Iterator[Edit]:
         model = found[-1].module if found else ""
         if not model or "." in model.removeprefix("self.") or body.given(model) or view.is_test:
             continue
+        if _counted(body):
+            continue
         edits = Edits()
         for shard in body.shards:
             if shard.module == model and not shard.loops:
@@ -128,6 +130,16 @@ def only_root_sites(view: View) -> Iterator[Edit]:
             edits.put(outer, [] if shard.loops else without(body, shard.call))
         else:
             yield Edit(found[-1].call, body.qualname, edits)
+
+
+def _counted(body: Body) -> bool:
+    """True where a loop that shards counts what it did, and a test of the number raises: the mistake would be loud."""
+    counted: set[str] = set()
+    for shard in body.shards:
+        for loop in shard.loops:
+            counted |= {written(n.target) for n in inside(loop) if isinstance(n, cst.AugAssign)}
+    tests = [n for n in body.nodes if isinstance(n, cst.If) and names(n.test) & counted]
+    return any(isinstance(n, cst.Raise) for test in tests for n in inside(test.body))
 
 
 def _holds(body: Body, node: cst.CSTNode, model: str) -> bool:

@@ -105,6 +105,9 @@ class Machine(Protocol):
     def adopt(self, owner: Module, name: str, value: Value) -> None:
         """A module or parameter becomes part of `owner`."""
 
+    def like(self, value: Value) -> Module | None:
+        """A module of the class that a signature around names for a value, made apart from the run."""
+
     def external(self, dotted: str) -> Value:
         """A library thing by name."""
 

@@ -66,6 +66,12 @@ SETS_UP = re.compile(
     r"seed|setup|set_up|init|launch|prepare|start|main|accelerator|fabric|trainer|engine|run$", re.IGNORECASE
 )
 
+# Names of functions that may shard the module that they get, or that they are methods of.
+SHARDS = re.compile(r"shard|fsdp|parallel|(?<!un)wrap|prepare|setup|distribut|configure", re.IGNORECASE)
+IS_MODEL = re.compile(r"model|module|network|(^|_)net$|block|layer|transformer", re.IGNORECASE)
+# Methods that only models have which are lists of blocks with something around them.
+HAS_BLOCKS = frozenset({"gradient_checkpointing_enable", "enable_gradient_checkpointing"})
+
 MODEL_LIBRARIES = ("transformers", "diffusers", "timm", "torchvision.models", "open_clip", "peft", "x_transformers")
 MODEL_NAME = re.compile(r"(Model|For[A-Z]\w+|LMHead\w*|Transformer\w*|UNet\w*|ViT|VisionTransformer|Autoencoder\w*)$")
 

@@ -13,6 +13,7 @@ from fsdp_lint.trace.events import (
     RegisterForward,
     Replicate,
     Reshard,
+    Rework,
     Shard,
     ShardEach,
     Unshard,
@@ -34,12 +35,11 @@ WRAPPERS = (
     "torch.nn.parallel.distributed.DistributedDataParallel",
 )
 REPLICATE = ("torch.distributed._composable.replicate.replicate", "torch.distributed._composable.replicate")
-PASS_THROUGH = (
+PASS_THROUGH = ("torch.nn.SyncBatchNorm.convert_sync_batchnorm", "torch.jit.script")
+REWORKS = (
     "torch.distributed.algorithms._checkpoint.checkpoint_wrapper.checkpoint_wrapper",
     "torch.distributed.algorithms._checkpoint.checkpoint_wrapper.ptd_checkpoint_wrapper",
     "torch.distributed.tensor.parallel.parallelize_module",
-    "torch.nn.SyncBatchNorm.convert_sync_batchnorm",
-    "torch.jit.script",
 )
 OBJECTS = (
     "MixedPrecisionPolicy",
@@ -118,6 +118,7 @@ def _shard2(run: Machine, call: Call, module: Value, kwargs: dict[str, Value]) -
         kwargs_known=not call.open,
         result=module,
         group=group,
+        like=run.like(module),
     )
 
 
@@ -176,6 +177,16 @@ def replicate(run: Machine, call: Call) -> Value:
 def same(run: Machine, call: Call) -> Value:
     """Calls that give back the module, perhaps wrapped, with its parameters unchanged."""
     return call.args[0] if call.args else Unknown()
+
+
+def reworked(run: Machine, call: Call) -> Value:
+    """`checkpoint_wrapper(module)`, `parallelize_module(module, ...)`: taken for the module itself."""
+    module = call.get(0, "module") or Unknown()
+    for option in run.options(module):
+        with run.under(option):
+            if not isinstance(option.value, Const | External):
+                run.emit(Rework, call.site, module=option.value, how=call.name.rpartition(".")[2])
+    return module
 
 
 def compiled(run: Machine, call: Call) -> Value:
@@ -248,6 +259,7 @@ FUNCTIONS = {
     **dict.fromkeys(WRAPPERS, ddp),
     **dict.fromkeys(REPLICATE, replicate),
     **dict.fromkeys(PASS_THROUGH, same),
+    **dict.fromkeys(REWORKS, reworked),
     "torch.compile": compiled,
     "torch.distributed.fsdp.register_fsdp_forward_method": register_forward,
     "torch.distributed._composable.fsdp.register_fsdp_forward_method": register_forward,

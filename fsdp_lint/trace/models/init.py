@@ -8,6 +8,7 @@ import libcst as cst
 
 from fsdp_lint.source.file import Site
 from fsdp_lint.trace.events import CallMethod, Initialise, Materialise, RegisterBuffer, Seed
+from fsdp_lint.trace.models import frameworks
 from fsdp_lint.trace.models.api import NOTHING, Call, Handler, Machine, constant_name, flag
 from fsdp_lint.trace.values import (
     Choice,
@@ -143,7 +144,7 @@ def unknown_method(run: Machine, function: Value, call: Call) -> None:
     if function.key.endswith("_") and not function.key.startswith("_"):
         if any(isinstance(one, Module) or one.number in run.touched for one in owner.line()):
             in_place(run, owner, function.key, call)
-    elif isinstance(owner, Module) or owner.number in run.touched:
+    elif isinstance(owner, Module) or owner.number in run.touched or frameworks.SHARDS.search(function.key):
         run.emit(CallMethod, call.site, of=owner, method=function.key)
 
 

@@ -441,6 +441,16 @@ def note_built(run: Machine, made: Module) -> None:
     precision.note_built(run, made)
 
 
+def shards_by_name(name: str) -> bool:
+    """True for functions whose names say that they may shard what they get."""
+    return bool(frameworks.SHARDS.search(name.rpartition(".")[2]))
+
+
+def is_model_name(name: str) -> bool:
+    """True for names that people give to models and their parts."""
+    return bool(frameworks.IS_MODEL.search(name))
+
+
 def note_class(run: Machine, value: Value, classes: Value, by: str, site: Site) -> None:
     """A test of a module's class: the event, where FSDP1's class, DDP's or one of the project is asked for."""
     names = tuple(fsdp1.class_name(one) for one in parts(classes))
