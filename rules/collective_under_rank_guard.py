@@ -37,18 +37,17 @@ from collections.abc import Iterator
 
 from fsdp_lint.rule import Finding, Rule, Severity, Site
 from fsdp_lint.trace.events import Event, Shard
-from fsdp_lint.trace.together import collective_of, has_counterpart, is_alone
+from fsdp_lint.trace.together import collective_of, gathering_of, has_counterpart, is_alone
 from fsdp_lint.trace.trace import Trace, rank_guard, site_at_depth
 
 
 def check(trace: Trace) -> Iterator[Finding]:
     """One finding for each call under a rank test that all ranks must make."""
-    if not any(True for _ in trace.every(Shard)):
-        return
+    shards = any(True for _ in trace.every(Shard))
     reported: set[Site] = set()
     for event in trace.events:
         guard = rank_guard(event)
-        what = collective_of(trace, event) if guard is not None else ""
+        what = _called(trace, event, shards) if guard is not None else ""
         if guard is None or not what or has_counterpart(trace, event, what, guard) or is_alone(event):
             continue
         at = site_at_depth(event, guard.depth)
@@ -60,6 +59,11 @@ def check(trace: Trace) -> Iterator[Finding]:
             message=f"only some ranks reach {what}, and it waits for all of them",
             because=_inner(event, at, what),
         )
+
+
+def _called(trace: Trace, event: Event, shards: bool) -> str:
+    """What an event is called that needs all ranks; where the run shards nothing, the values must tell of sharding."""
+    return collective_of(trace, event) if shards else gathering_of(trace, event)
 
 
 def _inner(event: Event, at: Site, what: str) -> list[tuple[Event | Site, str]]:

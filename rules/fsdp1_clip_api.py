@@ -42,7 +42,7 @@ from fsdp_lint.fix.edits import Edit, Fix, Replace
 from fsdp_lint.fix.spelling import spelled
 from fsdp_lint.rule import Applicability, Finding, Rule, Severity
 from fsdp_lint.trace.events import Collective, Shard
-from fsdp_lint.trace.trace import Trace, called, gives_whole_gradients, is_asked_for_class, related
+from fsdp_lint.trace.trace import Trace, called, gives_whole_gradients, is_asked_for_class, is_fsdp1_here, related
 from fsdp_lint.trace.values import Module, Params, Value
 
 
@@ -59,6 +59,12 @@ def check(trace: Trace) -> Iterator[Finding]:
 def _of_pieces(trace: Trace, clip: Collective, params: Params) -> Finding | None:
     for module in params.of:
         shard = trace.sharded(module, clip, 1)
+        if shard is None and is_fsdp1_here(clip, module):
+            return Finding(
+                at=clip,
+                message=f"`{called(module)}` is an instance of FSDP1's class here: this clips each rank by the norm of "
+                "its own piece",
+            )
         if shard is None or gives_whole_gradients(shard) or trace.sharded(module, clip, 2) is not None:
             continue
         if is_asked_for_class(clip, module):

@@ -55,7 +55,7 @@ def check(trace: Trace) -> Iterator[Finding]:
         old = [shard for shard in shards if shard.generation == 1]
         if not scaler.sharded and _is_for_others(trace, scaler, old):
             continue
-        if not scaler.sharded and old and len(old) == len(shards) and not any(_needs_none(shard) for shard in old):
+        if not scaler.sharded and old and _apart(old, shards) and not any(_needs_none(shard) for shard in old):
             name = called(old[-1].module)
             yield Finding(
                 at=scaler,
@@ -80,6 +80,12 @@ def _meets(shard: Shard, scaler: BuildScaler) -> bool:
     if exclusive(shard.guards, scaler.guards):
         return False
     return not (isinstance(scaler.enabled, Condition) and exclusive(shard.guards, scaler.enabled.true))
+
+
+def _apart(old: list[Shard], shards: list[Shard]) -> bool:
+    """True when no run passes through a call of each generation: which of them comes, decides an option."""
+    new = [shard for shard in shards if shard.generation == 2]
+    return all(exclusive(one.guards, other.guards) for one in old for other in new)
 
 
 def _is_for_others(trace: Trace, scaler: BuildScaler, shards: list[Shard]) -> bool:

@@ -56,7 +56,7 @@ from fsdp_lint.trace.granularity import (
 from fsdp_lint.trace.models.frameworks import has_blocks
 from fsdp_lint.trace.models.sizes import parameter_count
 from fsdp_lint.trace.trace import Trace, called, touches
-from fsdp_lint.trace.values import Choice, Const, Module, Value, exclusive, options_of
+from fsdp_lint.trace.values import Choice, Const, Module, Unknown, Value, exclusive, options_of, origins
 
 SMALL = 1_000_000
 
@@ -137,11 +137,16 @@ def _has_other_units(trace: Trace, shard: Shard) -> bool:
         if touches(event.of, shard.module) and trace.may_precede(event, shard, shard.module):
             return True
     return any(
-        other.module is not shard.module
-        and touches(other.module, shard.module)
-        and not exclusive(other.guards, shard.guards)
+        other.module is not shard.module and _may_be_part(other, shard) and not exclusive(other.guards, shard.guards)
         for other in trace.every(Shard)
     )
+
+
+def _may_be_part(other: Shard, shard: Shard) -> bool:
+    """True when another call shards a part of the module, or something of which nobody knows whether it is one."""
+    if touches(other.module, shard.module) or shard.module.number in origins(other.module):
+        return True
+    return isinstance(other.module, Unknown) and bool(other.loops) and other.stack == shard.stack
 
 
 def _has_policy(shard: Shard) -> bool:

@@ -23,12 +23,13 @@ from fsdp_lint.source.discover import discover
 from fsdp_lint.source.limits import refuse
 from fsdp_lint.trace.models import table
 from recall.mutation import Mutant
-from recall.reading import View
+from recall.reading import GENERATION_1, GENERATION_2, View
 
 Key = tuple[str, str, str]
 NEAR = re.compile(
     rb"full_tensor\(|get_model_state_dict|to_empty\(|fsdp.*\(|shard_\w*\(|parallelize_\w*\(", re.IGNORECASE
 )
+GENERATIONS = {**dict.fromkeys(GENERATION_1, 1), **dict.fromkeys(GENERATION_2, 2)}
 # So many runs that enter the edited function are tried for a finding, and so many for a false alarm.
 MOST = 12
 FEW = 5
@@ -111,7 +112,19 @@ class Package:
         """The files that speak of FSDP, and those around them that gather state or build optimizers."""
         around = [path for path in self.plan.files if NEAR.search(self.project.read(path) or b"")]
         sources = [self.project.source(path) for path in sorted({*self.seeds, *around})]
-        return [View(self.project, source, self._mentioned()) for source in sources if source is not None]
+        told = (self._mentioned(), self._generations())
+        return [View(self.project, source, *told) for source in sources if source is not None]
+
+    def _generations(self) -> frozenset[int]:
+        found: set[int] = set()
+        for path in self.plan.files:
+            index = self.project.index(path)
+            tables = (index.imports, index.inner_imports) if index is not None else ()
+            for target in [each for table in tables for targets in table.values() for each in targets]:
+                definition = self.project.target(path, target)
+                if definition is not None and definition.name in GENERATIONS:
+                    found.add(GENERATIONS[definition.name])
+        return frozenset(found)
 
     def _mentioned(self) -> frozenset[str]:
         names: set[str] = set()
@@ -129,10 +142,13 @@ class Package:
         return list(self._found_before())
 
     def right(self, mutant: Mutant) -> bool:
-        """True when the code is right as it is: none of the named findings lies in the function already."""
+        """True when the code is right as it is: none of the named findings lies in the function already, and none at
+        all where the edit must bring nothing."""
         rows = _rows_of(self._text(mutant.path), mutant.function)
+        codes = mutant.mutation.codes
         return not any(
-            f.code in mutant.mutation.codes and self._touches(f, mutant.path, rows) for f in self._found_before()
+            (f.code in codes or (not codes and f.code != "FSDP901")) and self._touches(f, mutant.path, rows)
+            for f in self._found_before()
         )
 
     def _found_before(self) -> Iterator[LocatedFinding]:

@@ -26,6 +26,8 @@ class View:
     source: Source
     # The names that functions and files of the package mention, each apart from where it is defined.
     mentioned: frozenset[str] = frozenset()
+    # The generations of FSDP that some file of the package imports from torch.
+    generations: frozenset[int] = frozenset()
 
     @property
     def is_test(self) -> bool:

@@ -314,8 +314,10 @@ class Calls(State):
         """True for what is, by its name, a model that came from outside the run, or a part of one."""
         if not isinstance(value, Unknown):
             return False
-        *_, outer = value.line()
-        return outer.number in self.trace.given and table.is_model_name(outer.name)
+        *inner, outer = value.line()
+        if outer.number not in self.trace.given or not table.is_model_name(outer.name):
+            return False
+        return all(one.key.startswith("[") or table.is_model_name(one.key) for one in inner)
 
     def seen(self, value: Value) -> bool:
         """True when an event spoke of the value or of something reached through it."""

@@ -165,7 +165,10 @@ class Conditions(Calls):
                 return self.opaque(("truth", value.number), "other", value)
         return True
 
-    def _truth_of_choice(self, value: Choice, test: Callable[[Value], Condition | bool]) -> Condition | bool:
+    def _truth_of_choice(
+        self, value: Choice, test: Callable[[Value], Condition | bool], *asked: Any
+    ) -> Condition | bool:
+        """The outcome of a test of one of several values; `asked` tells it from other tests of the same value."""
         options = options_of(self.possible(value))
         distributed = [o for o in options if not any(g.kind == "single" and not g.holds for g in o[1])]
         options = tuple(distributed) or options
@@ -176,7 +179,7 @@ class Conditions(Calls):
             return True
         if all(outcome is False for outcome, _ in outcomes):
             return False
-        base = self.opaque(("choice", value.number), "other", value)
+        base = self.opaque(("choice", value.number, *asked), "other", value)
         true = [(outcome, guards) for outcome, guards in outcomes if outcome is not False]
         false = [(outcome, guards) for outcome, guards in outcomes if outcome is not True]
         return Condition(
@@ -207,7 +210,8 @@ class Conditions(Calls):
         if asked is not None:
             table.note_class(self, asked, right, "type", self.site(node))  # type: ignore[arg-type]
         if isinstance(left, Choice) and len(left.options) <= 4:
-            return self._truth_of_choice(left, lambda option: self.compare(option, op, right, node))
+            key = (type(op).__name__, self._in_key(right))
+            return self._truth_of_choice(left, lambda option: self.compare(option, op, right, node), *key)
         if isinstance(right, Rank | WorldSize) and not isinstance(left, Rank | WorldSize):
             return self.compare(right, _mirrored(op), left, node)
         if isinstance(left, Rank):
@@ -356,10 +360,10 @@ class Conditions(Calls):
     def instance_test(self, value: Value, classes: Value, node: cst.BaseExpression) -> Condition | bool:
         """The outcome of `isinstance(value, classes)`."""
         value = self.possible(value)
-        if isinstance(value, Choice):
-            return self._truth_of_choice(value, lambda option: self.instance_test(option, classes, node))
         wanted = classes.items if isinstance(classes, Sequence) else [classes]
         names = tuple(_class_name(one) for one in wanted)
+        if isinstance(value, Choice):
+            return self._truth_of_choice(value, lambda one: self.instance_test(one, classes, node), "isinstance", names)
         known = [self.is_instance(value, one) for one in wanted]
         if any(k is True for k in known):
             return True

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from fsdp_lint.trace.events import Collective, Event, Forward, Shard, TakeState
-from fsdp_lint.trace.trace import Trace, called, runs_alone
+from fsdp_lint.trace.events import CheckClass, Collective, Event, Forward, Shard, TakeState
+from fsdp_lint.trace.trace import Trace, called, runs_alone, touches
 from fsdp_lint.trace.values import Literal, Module, Params, StateDict, Tensor, Value, exclusive
 
+FSDP = frozenset({"FullyShardedDataParallel", "FSDPModule"})
+GATHERS = frozenset({"get_model_state_dict", "get_optimizer_state_dict", "get_state_dict", "FSDP.optim_state_dict"})
 ALWAYS = frozenset({"full_tensor", "redistribute", "distribute_tensor"})
 STATE = frozenset(
     {
@@ -38,6 +40,23 @@ def collective_of(trace: Trace, event: Event) -> str:
         case TakeState(state=state):
             if _is_fsdp1(state.of) and state.form == "raw":
                 return f"`{called(state.of)}.state_dict()`, a collective with FSDP1"
+    return ""
+
+
+def gathering_of(trace: Trace, event: Event) -> str:
+    """What the event is called when it gathers what was sharded before this run: `full_tensor()`, which only DTensors
+    have, and the state of a model that the code asks whether FSDP has sharded it; empty for other events."""
+    if not isinstance(event, Collective) or event.plain:
+        return ""
+    if event.op == "full_tensor":
+        return "`full_tensor`"
+    asked = [
+        check.value
+        for check in trace.every(CheckClass)
+        if check.by == "isinstance" and {name.rpartition(".")[2] for name in check.names} & FSDP
+    ]
+    if event.op in GATHERS and any(touches(one, other) for one in event.on for other in asked):
+        return f"`{event.op}`"
     return ""
 
 

@@ -351,6 +351,18 @@ def is_asked_for_class(event: Event, module: Value, since: Event | None = None) 
     )
 
 
+def is_fsdp1_here(event: Event, module: Value) -> bool:
+    """True when a test around the event says that `module` is an instance of FSDP1's class, and of no other."""
+    return any(
+        literal.kind == "type"
+        and literal.holds
+        and literal.subject is module
+        and literal.classes != ()
+        and all(name.rpartition(".")[2] == "FullyShardedDataParallel" for name in literal.classes)
+        for literal in event.guards
+    )
+
+
 def runs_alone(event: Event) -> bool:
     """True when the event is only reached where there is one process."""
     return any(literal.kind == "single" and not literal.holds for literal in event.guards)

@@ -584,3 +584,13 @@ def asked_twice(model: nn.Module, queue):
         # known-miss: BuildOptimizer(sharding=earlier)
         # known-false: BuildOptimizer(sharding=none)
     return None
+
+
+def two_tests_of_one_of_several(model: nn.Module, options):
+    least = options.get("least")
+    if least is None:
+        least = options.get("most", 1_000)
+    if least <= 0:
+        raise ValueError("least")
+    if least > 0:
+        fully_shard(model)  # event: Shard(module=model, ranks=all)

@@ -63,8 +63,26 @@ def empty_sites(view: View) -> Iterator[Edit]:
             module = written(call.func.value)
             behind = block[block.index(statement) + 1 :] if statement in block else []  # type: ignore[arg-type]
             fills = [each for each in behind if _fills(each, module)]
-            if module and len(fills) == 1 and isinstance(fills[0], cst.SimpleStatementLine | cst.With):
+            if not module or len(fills) != 1 or not _is_one(fills[0]):
+                continue
+            if not _loads_later(body, fills[0]):
                 yield Edit(statement, body.qualname, Edits().put(fills[0], []))
+
+
+def _is_one(statement: cst.BaseStatement) -> bool:
+    """True for a line, and for a with-block of one: a larger one does more than fill."""
+    if isinstance(statement, cst.With):
+        return len(statement.body.body) == 1
+    return isinstance(statement, cst.SimpleStatementLine)
+
+
+def _loads_later(body: Body, filled: cst.BaseStatement) -> bool:
+    """True where a checkpoint may be loaded behind all, by the function or by another of the file that gets the model:
+    then nothing that `to_empty` made is ever read."""
+    view = body.view
+    own = {id(n) for n in inside(filled)}
+    calls = [n for n in inside(view.source.tree) if isinstance(n, cst.Call) and id(n) not in own]
+    return any("load" in last(written(call.func)).lower() and "torch.load" != view.dotted(call.func) for call in calls)
 
 
 def _fills(statement: cst.BaseStatement, module: str) -> bool:

@@ -21,8 +21,8 @@ FREE = frozenset({"torch.sum", "torch.mean", "torch.equal", "torch.allclose", "t
 
 
 def clip_sites(view: View) -> Iterator[Edit]:
-    """M8: the model's own clip method, which FSDP1 and frameworks have."""
-    for body in view.functions():
+    """M8: the model's own clip method, which FSDP1 has, in a package that imports torch's."""
+    for body in view.functions() if 1 in view.generations else ():
         for call in body.calls:
             if not isinstance(call.func, cst.Attribute) or call.func.attr.value != "clip_grad_norm_":
                 continue

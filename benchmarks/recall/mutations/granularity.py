@@ -22,6 +22,10 @@ from recall.reading import Body, Sharding, View, inside, last, names, written
 # A function that speaks of so many parts of its model, or shards so many apart from blocks, leaves the root nothing.
 PARTS = 4
 APART = 2
+# Other libraries have policies of these names.
+POLICIES = frozenset(
+    f"torch.distributed.fsdp.wrap.{name}" for name in ("transformer_auto_wrap_policy", "size_based_auto_wrap_policy")
+)
 
 
 def roots(body: Body) -> list[Sharding]:
@@ -193,7 +197,7 @@ def called_policy_sites(view: View) -> Iterator[Edit]:
         for call in body.calls:
             if view.dotted(call.func) != "functools.partial" or len(call.args) < 2:
                 continue
-            if last(view.dotted(call.args[0].value)) in ("transformer_auto_wrap_policy", "size_based_auto_wrap_policy"):
+            if view.dotted(call.args[0].value) in POLICIES:
                 new = call.with_changes(func=call.args[0].value, args=call.args[1:])
                 yield Edit(call, body.qualname, Edits().replace(call, new))
 

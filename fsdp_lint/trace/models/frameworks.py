@@ -50,6 +50,7 @@ HARMLESS = (
     "subprocess",
     "threading",
     "hydra.utils.get_original_cwd",
+    "transformers.trainer_pt_utils.get_module_class_from_name",
 )
 # Its stages are sharded and called by schedules.
 HARMFUL = (
@@ -68,7 +69,7 @@ SETS_UP = re.compile(
 
 # Names of functions that may shard the module that they get, or that they are methods of.
 SHARDS = re.compile(r"shard|fsdp|parallel|(?<!un)wrap|prepare|setup|distribut|configure", re.IGNORECASE)
-IS_MODEL = re.compile(r"model|module|network|(^|_)net$|block|layer|transformer", re.IGNORECASE)
+IS_MODEL = re.compile(r"^(?!_)(.*(model|module|network|block|layer|transformer)s?|(.*_)?net|h)$", re.IGNORECASE)
 # Methods that only models have which are lists of blocks with something around them.
 HAS_BLOCKS = frozenset({"gradient_checkpointing_enable", "enable_gradient_checkpointing"})
 

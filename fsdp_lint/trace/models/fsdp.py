@@ -41,6 +41,7 @@ REWORKS = (
     "torch.distributed.algorithms._checkpoint.checkpoint_wrapper.ptd_checkpoint_wrapper",
     "torch.distributed.tensor.parallel.parallelize_module",
 )
+REWORK_NAMES = tuple(dict.fromkeys(name.rpartition(".")[2] for name in REWORKS))
 OBJECTS = (
     "MixedPrecisionPolicy",
     "CPUOffloadPolicy",

@@ -134,8 +134,10 @@ def process_part(names: list[str], at: int) -> Value | None:
 
 
 def worth_a_look(names: set[str]) -> bool:
-    """True for the names of a function that says which process this is, or makes a model."""
-    return not names.isdisjoint(environment.TELLING) or not names.isdisjoint(frameworks.FRESH_MODELS)
+    """True for the names of a function that says which process this is, makes a model or FSDP1's wrap policy, or makes
+    parts of a model ready."""
+    telling = (environment.TELLING, frameworks.FRESH_MODELS, fsdp.FUNCTION_POLICIES, fsdp.REWORK_NAMES)
+    return any(not names.isdisjoint(each) for each in telling)
 
 
 # attributes -----------------------------------------------------------------------------------------------------
