@@ -11,6 +11,7 @@ from pathlib import Path
 
 from fsdp_lint.source.file import Unreadable
 
+HOLDERS = frozenset({"dict", "list", "defaultdict", "OrderedDict", "partial"})
 VERSION = re.compile(r"version|greater|at_?least|newer|older|torch_?\d|has_|_support", re.IGNORECASE)
 
 
@@ -70,7 +71,11 @@ class ClassInfo:
 
 @dataclass(slots=True)
 class FileIndex:
-    """All that is known of a file without running it."""
+    """All that is known of a file without running it.
+
+    `holders` are the global variables through which functions are reached by another name: lists, dicts, partials,
+    second names. `contents` says for these, and for what begins a decorator, which names are put into them.
+    """
 
     path: Path
     imports: dict[str, list[Import]] = field(default_factory=dict)
@@ -79,6 +84,8 @@ class FileIndex:
     functions: dict[str, FunctionInfo] = field(default_factory=dict)
     classes: dict[str, ClassInfo] = field(default_factory=dict)
     assigned: set[str] = field(default_factory=set)
+    holders: set[str] = field(default_factory=set)
+    contents: dict[str, set[str]] = field(default_factory=dict)
     body_mentions: set[str] = field(default_factory=set)
     body_attributes: set[str] = field(default_factory=set)
     has_main: bool = False
@@ -144,6 +151,9 @@ class _Indexer:
                 self.index.calls.append(CallLine(node.lineno, node.col_offset + 1, name, place))  # type: ignore[attr-defined]
         elif not place and isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign):
             self.assigned(node)
+        elif not place and isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            if _head(node.value.func) in self.index.holders:
+                self.fills(_head(node.value.func), *node.value.args, *(k.value for k in node.value.keywords))
         if not place and isinstance(node, ast.If):
             self.index.has_main |= any(isinstance(n, ast.Name) and n.id == "__name__" for n in ast.walk(node.test))
         guards = _is_guard(node)
@@ -163,6 +173,16 @@ class _Indexer:
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         for target in targets:
             self.index.assigned |= {n.id for n in ast.walk(target) if isinstance(n, ast.Name)}
+            if isinstance(target, ast.Name) and node.value is not None and _holds(node.value):
+                self.index.holders.add(target.id)
+            if node.value is not None and _head(target) in self.index.holders:
+                self.fills(_head(target), node.value)
+
+    def fills(self, name: str, *values: ast.expr) -> None:
+        """Notes what becomes part of a global variable."""
+        if name:
+            named = {n.id for value in values for n in ast.walk(value) if isinstance(n, ast.Name)}
+            self.index.contents.setdefault(name, set()).update(named)
 
     def import_(
         self,
@@ -204,6 +224,8 @@ class _Indexer:
         guarded, self.guarded = self.guarded, 0
         for decorator in node.decorator_list:
             self.visit(decorator, qualname, None, inner)
+            if not place:
+                self.fills(_head(decorator), ast.Name(node.name))
         self.visit(node.args, qualname, None, inner)
         if node.returns is not None:
             self.visit(node.returns, qualname, None, inner)
@@ -217,6 +239,8 @@ class _Indexer:
         methods = tuple(n.name for n in node.body if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef))
         bases = tuple(ast.unparse(base) for base in node.bases)
         self.index.classes[qualname] = ClassInfo(node.name, qualname, node.lineno, bases, methods)
+        for decorator in () if place else node.decorator_list:
+            self.fills(_head(decorator), ast.Name(node.name))
         for part in (*node.decorator_list, *node.bases, *(k.value for k in node.keywords)):
             self.visit(part, place, None, [])
         for statement in node.body:
@@ -236,6 +260,20 @@ def _is_guard(node: ast.AST) -> bool:
         if isinstance(n, ast.Name | ast.Attribute)
     ]
     return bool(node.orelse) or any(VERSION.search(name) for name in names)
+
+
+def _holds(node: ast.expr) -> bool:
+    """True for an expression through which other functions are reached: a container, a partial, a second name."""
+    if isinstance(node, ast.Call):
+        return _dotted(node.func).rpartition(".")[2] in HOLDERS
+    return isinstance(node, ast.Dict | ast.List | ast.Set | ast.Tuple | ast.Name)
+
+
+def _head(node: ast.expr) -> str:
+    """The name with which an expression begins: `TABLE` of `TABLE["a"]`, `register` of `register("a")`."""
+    while isinstance(node, ast.Attribute | ast.Subscript | ast.Call):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def _dotted(node: ast.expr) -> str:

@@ -170,6 +170,26 @@ class _Heat:
                         if info.cls is not None:
                             self._mark((path, info.cls), info.cls.rpartition(".")[2])
                         changed = True
+                for name, held in index.contents.items():
+                    if any(self.stands_for_hot(index, one) for one in held):
+                        changed |= self._mark_holders(index, name)
+
+    def _mark_holders(self, index: FileIndex, name: str) -> bool:
+        """Marks the global variables that hold something which reaches FSDP under `name`: a table, a partial, an object
+        whose method decorates it, or the tables of a function that does."""
+        home = index
+        if name not in index.assigned and name not in index.functions:
+            targets = (self.project.target(index.path, target) for target in index.imports.get(name, []))
+            found = next((one for one in targets if one is not None and one.path is not None), None)
+            if found is None or found.path is None:
+                return False
+            name, home = found.name, self.project.index(found.path) or index
+        function = home.functions.get(name)
+        names = function.mentions & home.holders if function is not None else {name} & home.assigned
+        fresh = {(home.path, one) for one in names} - self.hot
+        self.hot |= fresh
+        self.names |= {one for _, one in fresh}
+        return bool(fresh)
 
     def _mark(self, at: tuple[Path, str], name: str) -> None:
         self.hot.add(at)
@@ -193,11 +213,15 @@ class _Heat:
             return self.reaches(index.path, index.body_mentions, attributes)
         called = {call.name for call in index.calls if not call.function}
         heads = {name.partition(".")[0] for name in called}
+        for name in called & index.assigned:
+            heads |= index.contents.get(name, set())
         tails = {name.rpartition(".")[2] for name in called if "." in name}
         return self.reaches(index.path, heads, tails & (self.words | self.functions))
 
     def stands_for_hot(self, index: FileIndex, name: str) -> bool:
         """True when a name of a file stands for something that reaches FSDP."""
+        if (index.path, name) in self.hot:
+            return True
         if name in index.functions or name in index.classes:
             return (index.path, name) in self.hot
         targets = index.imports.get(name, []) + index.inner_imports.get(name, [])
@@ -226,9 +250,10 @@ def _callers(
     functions: dict[str, set[Path]] = {}
     classes: dict[str, set[Path]] = {}
     for path, index in indexes.items():
-        for name in {*index.imports, *(q for q in (*index.functions, *index.classes) if "." not in q)}:
+        for name in {*index.imports, *index.contents, *(q for q in (*index.functions, *index.classes) if "." not in q)}:
             if len(name) >= SHORT and heat.stands_for_hot(index, name):
-                wanted = functions if name in index.functions or not name[:1].isupper() else classes
+                called = name in index.functions or name in index.contents or not name[:1].isupper()
+                wanted = functions if called else classes
                 wanted.setdefault(name, set()).add(path)
     found: dict[Path, FileIndex] = {}
     for wanted in (functions, classes):

@@ -11,9 +11,10 @@ import libcst as cst
 
 from fsdp_lint.source.file import Site
 from fsdp_lint.trace.events import Attach, LoopOverPart, RepointOptimizer, SetEntry, SetFlag, Shard, Swallow, Tie
-from fsdp_lint.trace.expressions import LONG, UNROLL, Expressions
+from fsdp_lint.trace.expressions import LONG, UNROLL
 from fsdp_lint.trace.models import lightning, table
 from fsdp_lint.trace.models.api import Call
+from fsdp_lint.trace.registries import Registries
 from fsdp_lint.trace.splitting import split_unevenly
 from fsdp_lint.trace.state import STATEMENTS, OutOfBudget
 from fsdp_lint.trace.trace import Leave, Stop, covers
@@ -45,7 +46,7 @@ from fsdp_lint.trace.values import (
 _WIDE = frozenset({"Exception", "BaseException", "RuntimeError", "AssertionError"})
 
 
-class Interpreter(Expressions):
+class Interpreter(Registries):
     """The abstract machine: runs statements."""
 
     # blocks -----------------------------------------------------------------------------------------------------
@@ -95,6 +96,8 @@ class Interpreter(Expressions):
                     node=node,
                     scope=None if self.frame.is_file else self.frame,
                 )
+                if self.frame.is_file:
+                    self.register(node)
             case cst.Match():
                 self.match_(node)
 
@@ -335,6 +338,8 @@ class Interpreter(Expressions):
         self.frame.names[node.name.value] = Function(
             name=node.name.value, path=self.frame.path, qualname=qualname, node=node, scope=scope
         )
+        if scope is None:
+            self.register(node)
 
     def import_(self, node: cst.Import | cst.ImportFrom) -> None:
         """An import statement where it is run; at the top of a file the index knows it already."""
