@@ -15,7 +15,7 @@ _WHOLE = 0.5  # a gather of more than this share of all that is gathered is no s
 def never_trains(case: Case) -> Evidence:
     """Parameters in the optimizer that are not the model's."""
     record = case.run.first
-    if record is None or not record.steps:
+    if record is None or not (record.steps or record.optimizers):
         return no_step(case.run)
     counts = case.run.changed
     moved = f", {counts[0]} of {counts[1]} trainable parameters changed" if counts else ""

@@ -31,7 +31,7 @@ def scales_differ(case: Case) -> Evidence:
         return Evidence(None, "a simulated group has no other ranks; --mode cpu or nccl shows it")
     scales = [each for record in case.run.alive if (each := [r for r in record.readings if r.how == "scale"])]
     if len(scales) < 2:
-        return Evidence(None, "no enabled scaler was updated on several ranks")
+        return Evidence(None, "no scaler that is on was updated on several ranks")
     for values in zip(*(each[0].values for each in scales), strict=False):
         if len(set(values)) > 1:
             told = " / ".join(f"{value:g}" for value in values[:4])

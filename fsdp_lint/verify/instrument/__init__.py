@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import multiprocessing
 import os
 import random
 import sys
+import tempfile
 import types
 import warnings
 from pathlib import Path
@@ -20,6 +22,7 @@ from fsdp_lint.verify.instrument.watch import Watch
 from fsdp_lint.verify.overlay import Overlay, code_of
 from fsdp_lint.verify.plan import Plan, Target
 
+_LONGEST = 60  # characters of a folder in which a socket's path is not too long for the system
 _WANTED = (  # what programs import late, loaded once, before the ranks are forked
     "torch.distributed.checkpoint.format_utils",
     "torch.distributed.checkpoint.state_dict",
@@ -60,6 +63,7 @@ def run(plan: Plan, rank: int, notes: Path) -> int:
         one_gpu.share(watch.mapping, plan.ranks)
     groups.lead(plan, watch.mapping)
     _seed(rank)
+    _keep_sockets(notes)
     watch.install()
     error: BaseException | None = None
     try:
@@ -80,6 +84,15 @@ def _seed(rank: int) -> None:
     torch.manual_seed(rank + 1)
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed(rank)
+
+
+def _keep_sockets(notes: Path) -> None:
+    """multiprocessing's folders, which ranks that are ended cannot take away, go with ours; private, and guarded."""
+    folder = notes / "sockets"
+    folder.mkdir(exist_ok=True)
+    config = getattr(multiprocessing.current_process(), "_config", None)
+    if isinstance(config, dict) and len(str(folder)) < _LONGEST:
+        config["tempdir"] = tempfile.mkdtemp(dir=folder)
 
 
 def _entry(target: Target) -> tuple[str, importlib.machinery.ModuleSpec | None]:

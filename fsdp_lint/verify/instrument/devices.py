@@ -36,6 +36,7 @@ def _is_cuda(value: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
+    """Whether it is a GPU's number."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
@@ -117,6 +118,13 @@ def _map_contexts(mapping: Mapping) -> None:
         return fork([], *args[:1], **kwargs)
 
     torch.random.fork_rng = fork_rng
+    scaler = torch.amp.GradScaler.__init__
+
+    @functools.wraps(scaler)
+    def init_scaler(self: Any, device: Any = "cuda", *args: Any, **kwargs: Any) -> None:
+        scaler(self, cpu_for(device, mapping), *args, **kwargs)  # one for CUDA would be off, and scale nothing
+
+    torch.amp.GradScaler.__init__ = init_scaler
     wrapper = torch.distributed.fsdp.FullyShardedDataParallel
     start = wrapper.__init__
 

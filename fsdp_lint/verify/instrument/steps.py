@@ -15,6 +15,7 @@ from fsdp_lint.verify.instrument.sites import Sites, inside
 
 COUNTED = 1  # the first step makes what later ones find; in the second all is counted
 WARM = 3  # from this step on steps are timed: nothing is counted there, and the one before has warmed up without it
+_SCALE = "_fsdp_lint_scale"
 _PRETENDED = "torch/distributed/checkpoint/state_dict.py:_init_optim_state"  # a step that only makes state
 
 
@@ -46,10 +47,25 @@ class Steps:
             self.backward_site = self.sites.here()
             for root in tensors if isinstance(tensors, (list, tuple)) else (tensors,):
                 if isinstance(root, torch.Tensor) and root.numel() == 1:
-                    self._losses[-1].append(local(root).detach().clone())
+                    loss = local(root).detach().clone()
+                    self._losses[-1].append(loss / getattr(root, _SCALE, 1.0))
             return real(tensors, *args, **kwargs)
 
         torch.autograd.backward = backward
+        self._follow_scaling()
+
+    def _follow_scaling(self) -> None:
+        """The losses that are told are the program's, not those that a gradient scaler has made of them."""
+        kind: Any = importlib.import_module("torch.amp.grad_scaler").GradScaler
+        real = kind.scale
+
+        def scale(scaler: Any, outputs: Any) -> Any:
+            scaled = real(scaler, outputs)
+            if isinstance(scaled, torch.Tensor) and scaler.is_enabled():
+                setattr(scaled, _SCALE, scaler.get_scale())
+            return scaled
+
+        kind.scale = scale
 
     @property
     def losses(self) -> list[float | None]:

@@ -37,6 +37,8 @@ from fsdp_lint.verify.measures import Attempt, Collective, Held, RankRecord, Rea
 from fsdp_lint.verify.plan import Plan
 from fsdp_lint.verify.progress import note
 
+_exit = os._exit
+
 
 class Watch:
     """One rank's instruments. `leave` writes the record and ends the process, whatever the program still has to do."""
@@ -73,13 +75,33 @@ class Watch:
         self.saves.install()
         if self.storages is not None:
             self.storages.install()
-        signal.signal(signal.SIGUSR2, lambda *_: self.leave(f"stopped at the time limit after {self.steps.made} steps"))
+        self._follow_ends()
         if self.plan.until_saved:
             self._end_loaders()
         hooks = torch.nn.modules.module
         self._batch_hook = hooks.register_module_forward_pre_hook(lambda _, inputs: self._first_batch(inputs))
         if self.plan.counted != "none":
             self.collectives.__enter__()
+
+    def _follow_ends(self) -> None:
+        """The time limit comes as a signal, which the program may not take for itself; and if it ends the process at
+        once, what was seen is written down before."""
+        signal.signal(signal.SIGUSR2, lambda *_: self.leave(f"stopped at the time limit after {self.steps.made} steps"))
+        real, mine = signal.signal, os.getpid()
+
+        @functools.wraps(real)
+        def handle(number: Any, handler: Any) -> Any:
+            return real(
+                number, handler if number != signal.SIGUSR2 or os.getpid() != mine else signal.getsignal(number)
+            )
+
+        def leave_at_once(code: int) -> None:
+            if os.getpid() != mine:  # a child of the program's own
+                _exit(code)
+            self.leave("the program ended", SystemExit(code) if code else None)
+
+        signal.signal = handle  # type: ignore[assignment]
+        os._exit = leave_at_once  # type: ignore[assignment]
 
     def _follow_optimizers(self) -> None:
         real = torch.optim.Optimizer.__init__
@@ -154,14 +176,17 @@ class Watch:
             self.models.find()
             self.values.remember()
             self.seen["started"] = self.values.started()
-            optimizers = self.models.parameters_by_optimizer()
-            self.seen["optimizers"] = optimizers
-            self.seen["stale"] = sum(stale for stale, _ in optimizers.values())
-            self.seen["optimizer_parameters"] = sum(count for _, count in optimizers.values())
+            self.seen.update(self._optimizers())
             without = [n for n, p in self.models.parameters() if p.requires_grad and p.grad is None]
             self.seen["without_gradient"] = without
             self._batch_hook.remove()
             note(self.notes, self.rank, f"step 1 of {self.plan.steps}")
+
+    def _optimizers(self) -> dict[str, Any]:
+        """Whose parameters the optimizers have."""
+        found = self.models.parameters_by_optimizer()
+        stale, count = (sum(each[at] for each in found.values()) for at in (0, 1))
+        return {"optimizers": found, "stale": stale, "optimizer_parameters": count}
 
     def _after_step(self, number: int) -> None:
         self.collectives.timeline.end()
@@ -248,7 +273,7 @@ class Watch:
         with contextlib.suppress(BaseException):
             sys.stdout.flush()
             sys.stderr.flush()
-        os._exit(1 if error is not None else 0)
+        _exit(1 if error is not None else 0)
 
     def _wait_for_others(self, error: BaseException | None) -> None:
         """A rank that leaves takes its connections with it: the others may still be in the last step."""
@@ -266,6 +291,8 @@ class Watch:
             self.saves.keep_for_others(self.plan.until_saved)
             self.models.find()  # a program that makes no step has models too
             self.models.reshard()
+            if self.steps.backward_site and not self.steps.made:  # the first step was refused
+                seen.update(self._optimizers())
             if "last" not in seen and self.values.before:
                 seen["changed"] = self.values.changed()
             seen["trained"] = list(self.values.before)
