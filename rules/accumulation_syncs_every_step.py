@@ -32,7 +32,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fsdp_lint.rule import Finding, Rule, Severity
-from fsdp_lint.trace.events import Backward, CheckClass, Event, Forward, SetFlag, SetSync
+from fsdp_lint.trace.events import Backward, CheckClass, Event, Forward, SetFlag, SetSync, UseFSDP1
 from fsdp_lint.trace.trace import Trace, called, fsdp2_only, stepped, touches
 from fsdp_lint.trace.values import Value, exclusive
 
@@ -69,11 +69,20 @@ def _once_for_several(backward: Backward, step: Event) -> bool:
 
 
 def _is_managed(trace: Trace, model: Value) -> bool:
-    return any(
-        touches(event.value, model) and (not isinstance(event, CheckClass) or "no_sync" in event.then | {*event.names})
-        for event in trace.events
-        if isinstance(event, SetSync | SetFlag | CheckClass)
-    )
+    for event in trace.events:
+        match event:
+            case CheckClass(then=then, names=names):
+                speaks = "no_sync" in then | {*names}
+            case UseFSDP1(api=api, contexts=contexts):
+                # It ends the run with FSDP2, and fsdp1-api-on-fsdp2 says so.
+                speaks = "no_sync" in api and "AttributeError" not in contexts
+            case SetSync() | SetFlag():
+                speaks = True
+            case _:
+                continue
+        if speaks and touches(event.value, model):
+            return True
+    return False
 
 
 RULE = Rule(check, code="FSDP706", severity=Severity.INFO, since="0.1.0")

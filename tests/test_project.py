@@ -133,6 +133,11 @@ def test_calls_with_place_and_function() -> None:
     }
 
 
+def test_names_of_changed_objects_are_not_assigned() -> None:
+    text = 'import os\nimport torch\nos.environ["A"] = "1"\ntorch.backends.cudnn.benchmark = x[i] = True\n'
+    assert index(text).assigned == set()
+
+
 def test_assigned_names() -> None:
     assert index("a, (b, c) = 1, (2, 3)\nd: int = 4\ne += 1\nif x:\n    f = 1\n").assigned == {
         "a",

@@ -172,7 +172,10 @@ class _Indexer:
     def assigned(self, node: ast.Assign | ast.AnnAssign | ast.AugAssign) -> None:
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         for target in targets:
-            self.index.assigned |= {n.id for n in ast.walk(target) if isinstance(n, ast.Name)}
+            # In `os.environ["NAME"] = value` the name `os` is read, not bound.
+            self.index.assigned |= {
+                n.id for n in ast.walk(target) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+            }
             if isinstance(target, ast.Name) and node.value is not None and _holds(node.value):
                 self.index.holders.add(target.id)
             if node.value is not None and _head(target) in self.index.holders:

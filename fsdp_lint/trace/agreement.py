@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from fsdp_lint.trace.events import Collective, Forward
+from fsdp_lint.trace.events import Collective, Forward, Receive
 from fsdp_lint.trace.models.collectives import AGREEING
 from fsdp_lint.trace.trace import Trace
 from fsdp_lint.trace.values import Choice, Condition, Literal, Mapping, Object, Product, Tensor, Unknown, Value, parts
@@ -42,8 +42,12 @@ def own_values(trace: Trace, literal: Literal, order: int) -> str:
 
 
 def _agreed(trace: Trace, order: int) -> set[int]:
-    """Numbers of the values that a collective has brought together before event number `order`."""
+    """Numbers of the values that a collective, or one rank's word to another, has brought together before event number
+    `order`."""
     found: set[int] = set()
+    for one in trace.every(Receive):
+        if one.order < order:
+            found.update(part.number for value in one.into for part in parts(value))
     for event in trace.every(Collective):
         if event.order < order and (event.op in AGREEING or event.op.startswith("broadcast")):
             found.update(part.number for value in event.on for part in parts(value))

@@ -395,6 +395,13 @@ class Collective(Event):
 
 
 @dataclass(eq=False, kw_only=True)
+class Receive(Event):
+    """What one rank takes from another stands in these values from now on."""
+
+    into: tuple[Value, ...]
+
+
+@dataclass(eq=False, kw_only=True)
 class ReadScalar(Event):
     """A tensor becomes a Python number or truth value: `how` is item, float, int, bool."""
 

@@ -76,7 +76,7 @@ def leaf_reason(trace: Trace, shard: Shard) -> str:
             return f"every module of `{called(module.owner)}` becomes an FSDP unit"
         return _filtered(tests, module.owner)
     inside = _block_around(module)
-    if inside is not None and _leaf_of_loop(module) and shard.loops and not _filters(shard, module):
+    if inside is not None and _leaf_of_loop(trace, module) and shard.loops and not _filters(shard, module):
         return f"every layer inside a block of `{called(inside)}` becomes an FSDP unit"
     return ""
 
@@ -121,10 +121,19 @@ def _is_block(module: Module) -> bool:
     return isinstance(owner, Module) and owner.library is not None and last_name(owner.library) in CONTAINERS
 
 
-def _leaf_of_loop(module: Module) -> bool:
+def _leaf_of_loop(trace: Trace, module: Module) -> bool:
+    """True for what is drawn from a block, and for a leaf by its name unless it is the only such unit of several layers.
+
+    One alone is there for its own sake: a router in float32, an output layer.
+    """
     if module.each == "children":
         return True
-    return module.library is not None and last_name(module.library) in ANY_LEAF
+    if module.library is None or last_name(module.library) not in ANY_LEAF:
+        return False
+    units = {shard.module.number for shard in trace.every(Shard)}
+    owner = module.owner
+    beside = [one for one in owner.children.values() if _owns_parameters(one)] if isinstance(owner, Module) else []
+    return len(beside) < 2 or sum(one.number in units for one in beside) > 1
 
 
 def policy_reason(shard: Shard) -> str:

@@ -461,3 +461,11 @@ def yielded_by_a_context(model: nn.Module, config):
         fully_shard(model)
         if number == 0:
             dist.barrier()  # event: Collective(ranks=zero)
+
+
+def one_rank_tells_another(model: nn.Module, word: torch.Tensor):
+    fully_shard(model)
+    if dist.get_rank() == 0:
+        dist.send(word, 1)
+    else:
+        dist.recv(word, 0)  # event: Receive(ranks=others)

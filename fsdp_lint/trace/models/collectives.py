@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fsdp_lint.trace.events import Collective
+from fsdp_lint.trace.events import Collective, Receive
 from fsdp_lint.trace.models.api import Call, Handler, Machine
 from fsdp_lint.trace.values import Const, Sequence, Unknown, Value
 
@@ -42,6 +42,12 @@ def _collective(op: str) -> Handler:
     return handler
 
 
+def receive(run: Machine, call: Call) -> Value:
+    """`recv` and its kin: the first argument holds what another rank has sent."""
+    run.emit(Receive, call.site, into=tuple(call.values()[:1]))
+    return Unknown()
+
+
 def sync_module(run: Machine, call: Call) -> Value:
     """torch's own helpers that send a module's parameters and buffers from rank 0."""
     run.emit(Collective, call.site, op="broadcast", on=tuple(call.args), plain=True)
@@ -58,5 +64,10 @@ FUNCTIONS = {
         ),
         sync_module,
     ),
+    **{
+        f"torch.distributed.{module}{op}": receive
+        for op in ("recv", "irecv", "recv_object_list")
+        for module in ("", "distributed_c10d.")
+    },
     **{f"torch.distributed.{module}{op}": _collective(op) for op in OPERATIONS for module in ("", "distributed_c10d.")},
 }
