@@ -3,7 +3,7 @@
 ## What it finds
 
 `from torch.distributed._composable.fsdp import ...` and `from torch.distributed._tensor import ...`, where the public
-path has the same names.
+path has the same names; and `import` of these modules as a whole.
 
 ## Why it is wrong
 
@@ -34,7 +34,7 @@ from collections.abc import Iterator
 from fsdp_lint.fix.edits import Fix, RenameModule
 from fsdp_lint.rule import Applicability, Finding, Rule, Severity
 from fsdp_lint.trace.events import ImportNames
-from fsdp_lint.trace.models.moved import new_home
+from fsdp_lint.trace.models.moved import new_home, submodule
 from fsdp_lint.trace.trace import Trace
 from fsdp_lint.trace.versions import newest_is_below, oldest_is_below
 
@@ -44,13 +44,16 @@ SINCE = "2.6"
 def check(trace: Trace) -> Iterator[Finding]:
     """One finding for each import from an old path."""
     for event in trace.every(ImportNames):
-        home = new_home(event.module, event.names)
+        whole = submodule(event.module, event.names)
+        module, names = (whole, ()) if whole is not None else (event.module, event.names)
+        home = new_home(module, names)
         if home is None or event.guarded or newest_is_below(trace.torch, SINCE):
             continue
         yield Finding(
             at=event,
-            message=f"`{event.module}` is private and old; since torch {SINCE} these names are in `{home}`",
-            fix=_fix(event, home, trace),
+            message=f"`{module}` is private and old; since torch {SINCE} "
+            + (f"these names are in `{home}`" if names else f"what it has is in `{home}`"),
+            fix=_fix(event, home, trace) if names else None,
         )
 
 

@@ -46,6 +46,7 @@ def test_children_are_all_nodes_and_imports_come_in_order(text: str) -> None:
     source = Source(Path("x.py"), text)
     for node in below(source.tree):
         assert {id(child) for child in children(node)} == {id(child) for child in node.children}
-    rows = [node.lineno for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ImportFrom) and not node.level]
+    nodes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Import | ast.ImportFrom)]
+    rows = [node.lineno for node in nodes if isinstance(node, ast.Import) or not node.level]
     assert [source.span(node).row for node in source.imports()] == sorted(rows)
-    assert all(isinstance(node, cst.ImportFrom) for node in source.imports())
+    assert all(isinstance(node, cst.Import | cst.ImportFrom) for node in source.imports())

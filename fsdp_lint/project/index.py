@@ -26,7 +26,10 @@ class Import:
 
 @dataclass(frozen=True, slots=True)
 class ImportLine:
-    """One `from module import names`, as a rule about import paths sees it. `row` counts from 1."""
+    """One `from module import names`, as a rule about import paths sees it, or `import module`, which has no names.
+
+    `row` counts from 1.
+    """
 
     row: int
     module: str
@@ -200,6 +203,8 @@ class _Indexer:
             for alias in node.names:
                 head = alias.asname or alias.name.partition(".")[0]
                 imports.setdefault(head, []).append(Import(alias.name if alias.asname else head, None, 0))
+            module = node.names[0].name if len(node.names) == 1 else ""
+            self.index.import_lines.append(ImportLine(node.lineno, module, (), bool(self.guarded)))
             return
         if node.module and not node.level:
             listed = tuple(alias.name for alias in node.names)

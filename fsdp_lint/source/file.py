@@ -71,15 +71,15 @@ class Source:
     def _parts(self) -> _Parts:
         return _Parts(self.tree, self.text)
 
-    def imports(self) -> list[cst.ImportFrom]:
-        """The absolute `from` imports of the file, wherever they stand, in order."""
+    def imports(self) -> list[cst.Import | cst.ImportFrom]:
+        """The absolute imports of the file, wherever they stand, in order."""
         import libcst as cst
 
-        found: list[cst.ImportFrom] = []
+        found: list[cst.Import | cst.ImportFrom] = []
         todo: list[cst.CSTNode] = [self.tree]
         while todo:
             node = todo.pop()
-            if isinstance(node, cst.ImportFrom) and not node.relative:
+            if isinstance(node, cst.Import) or (isinstance(node, cst.ImportFrom) and not node.relative):
                 found.append(node)
             inner: list[cst.CSTNode] = []
             for name in _WITH_STATEMENTS:

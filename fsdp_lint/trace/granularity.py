@@ -122,7 +122,7 @@ def _is_block(module: Module) -> bool:
 
 
 def _leaf_of_loop(trace: Trace, module: Module) -> bool:
-    """True for what is drawn from a block, and for a leaf by its name unless it is the only such unit of several layers.
+    """True for what is drawn from a block, and for a leaf by its name beside others that are units too.
 
     One alone is there for its own sake: a router in float32, an output layer.
     """

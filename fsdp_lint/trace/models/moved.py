@@ -52,11 +52,20 @@ MOVED: dict[str, tuple[str, frozenset[str]]] = {
 
 
 def new_home(module: str, names: tuple[str, ...]) -> str | None:
-    """The public module that has all of these names; None where the path is not old or a name has no new home."""
+    """The public module that has all of these names; None where the path is not old or a name has no new home.
+
+    Without names, the one that stands for the old module as a whole.
+    """
     home = MOVED.get(module)
-    if home is None or not names or not set(names) <= home[1]:
+    if home is None or not set(names) <= home[1]:
         return None
     return home[0]
+
+
+def submodule(module: str, names: tuple[str, ...]) -> str | None:
+    """The old module that `from package import module` binds; None for other imports."""
+    whole = f"{module}.{names[0]}" if len(names) == 1 and module not in MOVED else ""
+    return whole if whole in MOVED else None
 
 
 class Removed(NamedTuple):
@@ -97,4 +106,9 @@ REMOVED: dict[str, Removed] = {
 
 def concerns(module: str, names: tuple[str, ...]) -> bool:
     """True when an import is one that these tables speak of."""
-    return module in MOVED or module in REMOVED or any(f"{module}.{name}" in REMOVED for name in names)
+    return (
+        module in MOVED
+        or module in REMOVED
+        or submodule(module, names) is not None
+        or any(f"{module}.{name}" in REMOVED for name in names)
+    )
