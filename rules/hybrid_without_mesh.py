@@ -33,9 +33,9 @@ from collections.abc import Iterator
 
 from fsdp_lint.rule import Finding, Rule, Severity
 from fsdp_lint.trace.events import Shard
-from fsdp_lint.trace.filling import is_hybrid, mesh_of
+from fsdp_lint.trace.filling import is_hybrid
 from fsdp_lint.trace.trace import Trace, called, functions_around, touches
-from fsdp_lint.trace.values import exclusive
+from fsdp_lint.trace.values import Const, Guards, Literal, Mesh, Value, exclusive, options_of
 
 HYBRID = re.compile(r"hsdp|hybrid_?-?shard|shard\w*_hybrid|hybrid_?fsdp|fsdp_?hybrid", re.IGNORECASE)
 BARE = re.compile(r"^hybrid$", re.IGNORECASE)
@@ -45,36 +45,54 @@ ABOUT = re.compile(r"shard|fsdp|strategy|parallel|^mode$", re.IGNORECASE)
 def check(trace: Trace) -> Iterator[Finding]:
     """One finding for each model that a branch for hybrid sharding shards fully."""
     for shard in trace.every(Shard):
-        meant = _meant(shard)
-        mesh = mesh_of(shard)
-        one_way = mesh is not None and mesh.dimensions() == 1 and mesh.of is None
-        if shard.generation != 2 or not meant or is_hybrid(shard) is not False or not (mesh is None or one_way):
-            continue
-        if any(_in_two_ways(other, shard) for other in trace.every(Shard)) or trace.replicated(shard.module, shard):
+        if shard.generation != 2 or trace.replicated(shard.module, shard):
             continue
         if any(_outer(other, shard) for other in trace.every(Shard)):
             continue
-        yield Finding(
-            at=shard,
-            message=f"`{meant}` asks for hybrid sharding, and `{called(shard.module)}` is sharded over all ranks: "
-            + ("its mesh has one dimension" if one_way else "no mesh is given"),
-        )
+        for mesh, guards in _meshes(shard):
+            how, (meant, test) = _one_way(mesh), _meant(shard, guards)
+            if not how or not meant or any(_in_two_ways(other, guards, test) for other in trace.every(Shard)):
+                continue
+            yield Finding(
+                at=shard,
+                message=f"`{meant}` asks for hybrid sharding, and `{called(shard.module)}` is sharded over all ranks: "
+                + how,
+            )
+            break
 
 
-def _meant(shard: Shard) -> str:
-    """The user's word that says hybrid sharding; empty where there is none."""
-    for literal in shard.guards:
+def _meshes(shard: Shard) -> Iterator[tuple[Value | None, Guards]]:
+    """The meshes that a call may get, each with the tests on its path; None: no mesh."""
+    given = shard.kwargs.get("mesh")
+    for mesh, guards in options_of(given) if given is not None else ((None, ()),):
+        yield (None if isinstance(mesh, Const) and mesh.value is None else mesh), (*shard.guards, *guards)
+
+
+def _one_way(mesh: Value | None) -> str:
+    """In words that all ranks shard; empty for a mesh of two dimensions, and for one that is not known."""
+    if mesh is None:
+        return "no mesh is given"
+    one = isinstance(mesh, Mesh) and mesh.dimensions() == 1 and mesh.of is None
+    return "its mesh has one dimension" if one else ""
+
+
+def _meant(shard: Shard, guards: Guards) -> tuple[str, Literal | None]:
+    """The user's word that says hybrid sharding, and the test that has it; empty where there is none."""
+    for literal in guards:
         if not literal.holds:
             continue
         for word in literal.words:
             if HYBRID.search(word) or (BARE.match(word) and any(ABOUT.search(other) for other in literal.words)):
-                return word
-    return next((name for name in functions_around(shard) if HYBRID.search(name)), "")
+                return word, literal
+    return next((name for name in functions_around(shard) if HYBRID.search(name)), ""), None
 
 
-def _in_two_ways(other: Shard, shard: Shard) -> bool:
-    """True for a call on the same path that does get a mesh of two dimensions, or one that is not known."""
-    return is_hybrid(other) is not False and not exclusive(other.guards, shard.guards)
+def _in_two_ways(other: Shard, guards: Guards, test: Literal | None) -> bool:
+    """True for a call on the same path, or under the same test, that does get a mesh of two dimensions or an unknown
+    one: on a single node the hybrid branch may well shard over all ranks."""
+    if not other.kwargs_known or "dp_mesh_dims" in other.kwargs or (other.generation == 1 and is_hybrid(other)):
+        return not exclusive(other.guards, guards)
+    return any(not _one_way(mesh) and (test in more or not exclusive(more, guards)) for mesh, more in _meshes(other))
 
 
 def _outer(other: Shard, shard: Shard) -> bool:

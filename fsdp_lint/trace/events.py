@@ -544,7 +544,10 @@ class Handed(Event):
 
 @dataclass(eq=False, kw_only=True)
 class ImportNames(Event):
-    """`from module import names`, or `import module` without names. `guarded` when a try, a version test or another branch is around it."""
+    """`from module import names`, or `import module` without names.
+
+    `guarded` when a try, a version test or another branch is around it.
+    """
 
     module: str
     names: tuple[str, ...]
