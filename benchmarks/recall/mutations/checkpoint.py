@@ -82,7 +82,7 @@ def _loads_later(body: Body, filled: cst.BaseStatement) -> bool:
     view = body.view
     own = {id(n) for n in inside(filled)}
     calls = [n for n in inside(view.source.tree) if isinstance(n, cst.Call) and id(n) not in own]
-    return any("load" in last(written(call.func)).lower() and "torch.load" != view.dotted(call.func) for call in calls)
+    return any("load" in last(written(call.func)).lower() and view.dotted(call.func) != "torch.load" for call in calls)
 
 
 def _fills(statement: cst.BaseStatement, module: str) -> bool:
