@@ -51,11 +51,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fsdp_lint.rule import Finding, Rule, Severity
+from fsdp_lint.fix.arguments import argument, is_path
+from fsdp_lint.fix.edits import Fix, Replace
+from fsdp_lint.fix.rewriting import as_isinstance
+from fsdp_lint.fix.spelling import spelled
+from fsdp_lint.rule import Applicability, Finding, Rule, Severity
 from fsdp_lint.trace.events import CheckClass, Shard, UseFSDP1
 from fsdp_lint.trace.models.fsdp1 import NEEDED, STATIC, is_fsdp1
 from fsdp_lint.trace.trace import Trace, called, fsdp2_only, related
 from fsdp_lint.trace.values import Module
+
+# What may stand under a test for FSDP1's class and is right with FSDP2, or has a fix of its own.
+MENDED = frozenset({"clip_grad_norm_", "save", "full_tensor"})
 
 
 def check(trace: Trace) -> Iterator[Finding]:
@@ -93,7 +100,17 @@ def _instance(trace: Trace, test: CheckClass) -> Iterator[Finding]:
             message=f"`fully_shard` does not make `{name}` a FullyShardedDataParallel: "
             + ("this assertion fails" if asserted else "what stands under this test is never done"),
             because=[(shard, "it is sharded here")],
+            fix=_ask_for_fsdp2(test),
         )
+
+
+def _ask_for_fsdp2(test: CheckClass) -> Fix | None:
+    """FSDP2's class in the place of FSDP1's, where all that stands under the test goes with FSDP2, or can be mended."""
+    asked = argument(test.site, "", 1)
+    found = spelled(test.site, "torch.distributed.fsdp", "FSDPModule")
+    if asked is None or not is_path(asked) or found is None or test.then & NEEDED - MENDED:
+        return None
+    return Fix("Ask for FSDP2's class", (Replace(asked, found[0]), *found[1]))
 
 
 def _type(trace: Trace, test: CheckClass) -> Iterator[Finding]:
@@ -108,11 +125,13 @@ def _type(trace: Trace, test: CheckClass) -> Iterator[Finding]:
             and shard.order < test.order
         ):
             if related(module, test.value) or _could_be(test, module):
+                text = as_isinstance(test.site)
                 yield Finding(
                     at=test,
                     message=f"`type({called(test.value)})` is not `{module.cls.name}` after `fully_shard`, which makes "
                     "a subclass of it",
                     because=[(shard, "it is sharded here")],
+                    fix=Fix("Ask for subclasses, too", (Replace(test.site, text),)) if text is not None else None,
                 )
                 return
 
@@ -122,4 +141,10 @@ def _could_be(test: CheckClass, module: Module) -> bool:
     return isinstance(test.value, Module) and bool(test.value.each) and test.value is not module
 
 
-RULE = Rule(check, code="FSDP903", severity=Severity.ERROR, since="0.1.0")
+RULE = Rule(
+    check,
+    code="FSDP903",
+    severity=Severity.ERROR,
+    fixes=frozenset({Applicability.SAFE}),
+    since="0.1.0",
+)

@@ -21,7 +21,8 @@ Pass `StateDictOptions(full_state_dict=True, cpu_offload=True)`; with FSDP1
 
 Where all ranks need the whole weights, as when they are sent to an inference engine. The rule speaks only where it sees
 that some ranks save the state dict, and that nothing else is done with it. Where only some ranks gather it, that is
-collective-under-rank-guard's business.
+collective-under-rank-guard's business. There is no fix for FSDP1 in a run on CPUs alone: torch 2.13.0 stops there when
+it is to offload to the CPU (measured: a segmentation fault).
 
 ## References
 
@@ -37,10 +38,10 @@ from fsdp_lint.fix.arguments import keywords, positionals
 from fsdp_lint.fix.edits import ChangeCall, Edit, Fix
 from fsdp_lint.fix.spelling import spelled
 from fsdp_lint.rule import Applicability, Finding, Rule, Severity
-from fsdp_lint.trace.events import TakeState
+from fsdp_lint.trace.events import InitProcessGroup, TakeState
 from fsdp_lint.trace.saving import is_fsdp1, missing_flags, model_of, saves_by_some, state_type
 from fsdp_lint.trace.trace import Trace, called, rank_guard
-from fsdp_lint.trace.values import Object, Value
+from fsdp_lint.trace.values import Const, Object, Value
 
 
 def check(trace: Trace) -> Iterator[Finding]:
@@ -70,12 +71,20 @@ def _told(trace: Trace, taken: TakeState) -> tuple[Value | None, list[str]]:
 
 
 def _fix(trace: Trace, taken: TakeState, config: Value | None, flags: list[str]) -> Fix | None:
+    if taken.state.form != "full" and _on_cpu_only(trace):
+        return None  # FSDP1 stops when it offloads what is on the CPU already
     edits: tuple[Edit, ...] | None = None
     if isinstance(config, Object) and config.site is not None:
         edits = (ChangeCall(config.site, put=dict.fromkeys(flags, "True")),)
     elif config is None and taken.state.form != "full":
         edits = _configured(trace, taken, flags)
     return Fix("Keep it on rank 0, in CPU memory", edits) if edits is not None else None
+
+
+def _on_cpu_only(trace: Trace) -> bool:
+    """True where no process group of the run is for GPUs."""
+    starts = [start.backend for start in trace.every(InitProcessGroup)]
+    return bool(starts) and all(isinstance(one, Const) and one.value in ("gloo", "cpu:gloo", "mpi") for one in starts)
 
 
 def _configured(trace: Trace, taken: TakeState, flags: list[str]) -> tuple[Edit, ...] | None:

@@ -33,10 +33,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fsdp_lint.rule import Finding, Rule, Severity
+from fsdp_lint.fix.edits import Fix, Rewrite
+from fsdp_lint.fix.rewriting import as_copy
+from fsdp_lint.rule import Applicability, Finding, Rule, Severity
 from fsdp_lint.trace.events import UseParameters
 from fsdp_lint.trace.loading import by_other_choices, surely_sharded
 from fsdp_lint.trace.trace import Trace, called
+from fsdp_lint.trace.values import Tensor
 
 
 def check(trace: Trace) -> Iterator[Finding]:
@@ -54,8 +57,24 @@ def check(trace: Trace) -> Iterator[Finding]:
                 message=f"a parameter of `{called(module)}` is sharded: assigning its `data` leaves its values "
                 "as they are",
                 because=[(shard, f"`{called(shard.module)}` is sharded here")],
+                fix=_fix(use),
             )
             break
 
 
-RULE = Rule(check, code="FSDP403", severity=Severity.ERROR, since="0.1.0")
+def _fix(use: UseParameters) -> Fix | None:
+    """The values are copied; only what was made of sharded tensors fits."""
+    made = use.to
+    if not isinstance(made, Tensor) or made.form not in ("parameter", "gradient", "shard"):
+        return None
+    text = as_copy(use.site)
+    return Fix("Copy the values", (Rewrite(use.site, text),), Applicability.UNSAFE) if text is not None else None
+
+
+RULE = Rule(
+    check,
+    code="FSDP403",
+    severity=Severity.ERROR,
+    fixes=frozenset({Applicability.UNSAFE}),
+    since="0.1.0",
+)

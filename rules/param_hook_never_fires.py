@@ -32,8 +32,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fsdp_lint.rule import Finding, Rule, Severity
-from fsdp_lint.trace.events import Backward, Shard, UseParameters
+from fsdp_lint.fix.edits import Fix, Replace
+from fsdp_lint.fix.rewriting import as_hook_after
+from fsdp_lint.rule import Applicability, Finding, Rule, Severity
+from fsdp_lint.trace.events import Backward, Shard, Step, UseParameters
 from fsdp_lint.trace.loading import surely_sharded
 from fsdp_lint.trace.trace import Trace, called
 from fsdp_lint.trace.values import Value
@@ -45,31 +47,57 @@ def check(trace: Trace) -> Iterator[Finding]:
         if use.how != "hook" or trace.in_test(use):
             continue
         for module in use.params.of:
-            shard, when = _sharding(trace, use, module)
+            shard, when, sharded = _sharding(trace, use, module)
             if shard is None or trace.ignores_some(module):
                 continue
             yield Finding(
                 at=use,
                 message=f"this hook on a parameter of `{called(module)}` is never called: {when}",
                 because=[(shard, f"`{called(shard.module)}` is sharded here")],
+                fix=_fix(trace, use) if sharded else None,
             )
             break
 
 
-def _sharding(trace: Trace, use: UseParameters, module: Value) -> tuple[Shard | None, str]:
-    """The sharding call that makes the hook void, and how."""
+def _sharding(trace: Trace, use: UseParameters, module: Value) -> tuple[Shard | None, str, bool]:
+    """The sharding call that makes the hook void, how, and whether it comes before the hook."""
     taken = use.params.taken
     if taken is None:
-        return None, ""
+        return None, "", False
     early = surely_sharded(trace, module, taken, 2)
     if early is not None:
-        return early, "the parameter is sharded, and its gradient goes around autograd"
+        return early, "the parameter is sharded, and its gradient goes around autograd", True
     for shard in trace.shards(module, 2):
         if any(use.order < backward.order < shard.order for backward in trace.every(Backward)):
             continue
         if trace.before(use, shard, module) and not trace.before(shard, use, module):
-            return shard, "sharding replaces the parameter"
-    return None, ""
+            return shard, "sharding replaces the parameter", False
+    return None, "", False
 
 
-RULE = Rule(check, code="FSDP404", severity=Severity.ERROR, since="0.1.0")
+def _fix(trace: Trace, use: UseParameters) -> Fix | None:
+    """The same, done to the gradient that FSDP leaves. Where several backward passes add to one gradient, it is done
+    to their sum, and what the names in it stand for may not fit a shard: then it is not safe."""
+    made = as_hook_after(use.site)
+    if made is None:
+        return None
+    text, plain = made
+    once = all(_has_its_step(trace, backward) for backward in trace.every(Backward))
+    kind = Applicability.SAFE if plain and once else Applicability.UNSAFE
+    return Fix("Change the gradient when it is there", (Replace(use.site, text),), kind)
+
+
+def _has_its_step(trace: Trace, backward: Backward) -> bool:
+    """True for a backward pass that no other follows before a step."""
+    if not backward.loops:
+        return sum(1 for _ in trace.every(Backward)) == 1
+    return any(s.loops == backward.loops and s.guards == backward.guards for s in trace.every(Step))
+
+
+RULE = Rule(
+    check,
+    code="FSDP404",
+    severity=Severity.ERROR,
+    fixes=frozenset({Applicability.SAFE, Applicability.UNSAFE}),
+    since="0.1.0",
+)

@@ -149,10 +149,12 @@ class TakeParameters(Event):
 
 @dataclass(eq=False, kw_only=True)
 class UseParameters(Event):
-    """Parameters are read or changed by value: `how` says by what (clip, update, requires_grad, hook ...)."""
+    """Parameters are read or changed by value: `how` says by what (clip, update, requires_grad, hook ...), `to` is what
+    an attribute of them is set to."""
 
     params: Params
     how: str
+    to: Value | None = None
 
 
 @dataclass(eq=False, kw_only=True)

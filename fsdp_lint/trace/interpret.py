@@ -223,7 +223,7 @@ class Interpreter(Registries):
             self.adopt(owner, name, value)
             if table.set_attribute(self, owner, name, site):
                 return
-        if not table.assign_attribute(self, owner, name, site):
+        if not table.assign_attribute(self, owner, name, site, value):
             self.store(owner, name, value)
 
     def attach(self, owner: Value, name: str, value: Value, site: Site) -> None:

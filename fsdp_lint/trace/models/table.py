@@ -460,9 +460,9 @@ def note_class(run: Machine, value: Value, classes: Value, by: str, site: Site) 
         run.emit(CheckClass, site, value=value, by=by, names=names)
 
 
-def assign_attribute(run: Machine, value: Value, name: str, site: Site) -> bool:
-    """`value.name = ...` where that has a meaning of its own; False where it is just stored."""
-    return tensors.assign_attribute(run, value, name, site)
+def assign_attribute(run: Machine, value: Value, name: str, site: Site, to: Value) -> bool:
+    """`value.name = to` where that has a meaning of its own; False where it is just stored."""
+    return tensors.assign_attribute(run, value, name, site, to)
 
 
 def change_in_place(run: Machine, value: Tensor, by: Value, divides: bool, site: Site) -> None:

@@ -198,13 +198,13 @@ def _along_dimension(name: str, call: Call) -> bool:
     return name in ("sum", "mean", "any", "all", "max", "min", "amax", "amin") and bool(call.args)
 
 
-def assign_attribute(run: Machine, value: Value, name: str, site: Site) -> bool:
-    """`value.name = ...` where that has a meaning of its own, of parameters; False where it is just stored."""
+def assign_attribute(run: Machine, value: Value, name: str, site: Site, to: Value) -> bool:
+    """`value.name = to` where that has a meaning of its own, of parameters; False where it is just stored."""
     if not isinstance(value, Tensor) or not isinstance(value.source, Params) or value.form != "parameter":
         return False
     how = {"requires_grad": "requires_grad", "data": "data", "grad": "gradient"}.get(name)
     if how is not None:
-        _use(run, value, how, site)
+        _use(run, value, how, site, to)
     return True
 
 
@@ -222,9 +222,9 @@ def is_world_size(value: Value) -> bool:
     return isinstance(value, WorldSize) and value.owner is None
 
 
-def _use(run: Machine, value: Tensor, how: str, site: Site) -> None:
+def _use(run: Machine, value: Tensor, how: str, site: Site, to: Value | None = None) -> None:
     if isinstance(value.source, Params) and value.form in ("parameter", "gradient"):
-        run.emit(UseParameters, site, params=value.source, how=how)
+        run.emit(UseParameters, site, params=value.source, how=how, to=to)
 
 
 def read_number(run: Machine, value: Value, site: Site, how: str) -> Value:
