@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from fsdp_lint.findings import Applicability, LocatedFinding, LocatedFix, Place, Report, Severity, TextEdit
 from fsdp_lint.fix.lines import Lines
-from fsdp_lint.source.file import Source, Unreadable
+from fsdp_lint.source.file import Unreadable, parse
 from fsdp_lint.source.notebook import program, with_program
 
 
@@ -37,13 +37,18 @@ def choose(fixes: Iterable[LocatedFix], unsafe: bool) -> list[LocatedFix]:
     allowed = {Applicability.SAFE, Applicability.UNSAFE} if unsafe else {Applicability.SAFE}
     wanted = {fix for fix in fixes if fix.applicability in allowed and fix.edits}
     chosen: list[LocatedFix] = []
-    taken: dict[str, list[Place]] = defaultdict(list)
+    taken: dict[tuple[str, int], list[Place]] = defaultdict(list)  # by path and row
     for fix in sorted(wanted, key=_order):
-        if not any(_meet(edit.place, place) for edit in fix.edits for place in taken[edit.place.path]):
+        places = [(edit.place, at) for edit in fix.edits for at in _rows(edit.place)]
+        if not any(_meet(place, other) for place, at in places for other in taken[at]):
             chosen.append(fix)
-            for edit in fix.edits:
-                taken[edit.place.path].append(edit.place)
+            for place, at in places:
+                taken[at].append(place)
     return chosen
+
+
+def _rows(place: Place) -> Iterator[tuple[str, int]]:
+    return ((place.path, row) for row in range(place.row, place.end_row + 1))
 
 
 def _order(fix: LocatedFix) -> tuple[list[Place], list[str], str, str]:
@@ -205,7 +210,7 @@ def _edited(texts: Mapping[Path, str], fixes: Sequence[LocatedFix]) -> dict[Path
             return f"it edits {path}, which is not being fixed"
         try:
             fresh[path] = _with_edits(path, texts[path], theirs)
-            Source(path, program(path, fresh[path])).tree  # noqa: B018
+            parse(program(path, fresh[path]))
         except (ValueError, Unreadable) as error:
             return f"{path} {error}"
     return fresh

@@ -4,29 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
-from fsdp_lint.source.file import Site, Source, children
+from fsdp_lint.source.file import Site
 
 if TYPE_CHECKING:
     import libcst as cst
-
-_parents: WeakKeyDictionary[Source, dict[cst.CSTNode, cst.CSTNode]] = WeakKeyDictionary()
-
-
-def parents(source: Source) -> dict[cst.CSTNode, cst.CSTNode]:
-    """Each node's parent, computed once a source."""
-    found = _parents.get(source)
-    if found is None:
-        found = {}
-        open_nodes: list[cst.CSTNode] = [source.tree]
-        while open_nodes:
-            node = open_nodes.pop()
-            for child in children(node):
-                found[child] = node
-                open_nodes.append(child)
-        _parents[source] = found
-    return found
 
 
 def body(block: cst.CSTNode) -> tuple[cst.CSTNode, ...]:
@@ -43,9 +25,8 @@ def enclosing(site: Site) -> Iterator[Site]:
     """
     import libcst as cst
 
-    up = parents(site.source)
     node = site.node
-    while (parent := up.get(node)) is not None:
+    while (parent := site.source.parent(node)) is not None:
         if isinstance(parent, cst.Module | cst.IndentedBlock) and isinstance(
             node, cst.SimpleStatementLine | cst.BaseCompoundStatement
         ):
@@ -60,9 +41,8 @@ def statement_of(site: Site) -> Site:
     """The nearest statement on lines of its own that is or holds the node. Raises ValueError for a whole file."""
     import libcst as cst
 
-    up = parents(site.source)
     node = site.node
-    while (parent := up.get(node)) is not None:
+    while (parent := site.source.parent(node)) is not None:
         if isinstance(parent, cst.Module | cst.IndentedBlock) and isinstance(
             node, cst.SimpleStatementLine | cst.BaseCompoundStatement
         ):
@@ -73,7 +53,10 @@ def statement_of(site: Site) -> Site:
 
 def block_of(site: Site) -> Site:
     """The indented block or the file in which the node's statement stands."""
-    return Site(site.source, parents(site.source)[statement_of(site).node])
+    home = statement_of(site)
+    block = home.source.parent(home.node)
+    assert block is not None
+    return Site(site.source, block)
 
 
 def siblings(site: Site) -> tuple[Site, ...]:
@@ -88,10 +71,9 @@ def common_block(a: Site, b: Site) -> tuple[Site, Site] | None:
     """
     if a.source is not b.source:
         return None
-    up = parents(a.source)
     for left in enclosing(a):
         for right in enclosing(b):
-            if up[left.node] is up[right.node]:
+            if a.source.parent(left.node) is a.source.parent(right.node):
                 return (left, right) if left != right else None
     return None
 

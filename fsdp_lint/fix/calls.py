@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from fsdp_lint.fix.blocks import parents
 from fsdp_lint.fix.names import names_of, names_used, path_of
-from fsdp_lint.source.file import Site
+from fsdp_lint.source.file import Site, children
 
 if TYPE_CHECKING:
     import libcst as cst
@@ -60,7 +59,7 @@ def _is_list(site: Site, name: str) -> bool:
         if isinstance(node, cst.Assign) and any(path_of(target.target) == name for target in node.targets):
             if isinstance(node.value, cst.List | cst.Tuple | cst.Dict | cst.BaseComp):
                 return True
-        open_nodes.extend(node.children)
+        open_nodes.extend(children(node))
     return False
 
 
@@ -133,7 +132,7 @@ def assigned_call(site: Site, name: str) -> Site | None:
         node = open_nodes.pop()
         if isinstance(node, cst.Assign) and any(path_of(target.target) == name for target in node.targets):
             found.append(node.value)
-        open_nodes.extend(node.children)
+        open_nodes.extend(children(node))
     return Site(site.source, found[0]) if len(found) == 1 and isinstance(found[0], cst.Call) else None
 
 
@@ -166,7 +165,7 @@ def _only(block: cst.CSTNode, call: cst.CSTNode) -> bool:
             if not isinstance(node, cst.Pass | cst.Continue):
                 work.append(node)
         else:
-            open_nodes.extend(node.children)
+            open_nodes.extend(children(node))
     return len(work) == 1 and isinstance(work[0], cst.Expr) and work[0].value is call
 
 
@@ -174,10 +173,9 @@ def _function_around(site: Site) -> list[cst.CSTNode]:
     """The body of the function around a node, or the file."""
     import libcst as cst
 
-    up = parents(site.source)
     node: cst.CSTNode | None = site.node
     while node is not None and not isinstance(node, cst.FunctionDef):
-        node = up.get(node)
+        node = site.source.parent(node)
     return [node.params, node.body] if isinstance(node, cst.FunctionDef) else [site.source.tree]
 
 
@@ -185,13 +183,12 @@ def _loops(call: Site) -> list[cst.For]:
     """The loops around a node in its function, the innermost first."""
     import libcst as cst
 
-    up = parents(call.source)
     found: list[cst.For] = []
     node: cst.CSTNode | None = call.node
     while node is not None and not isinstance(node, cst.FunctionDef):
         if isinstance(node, cst.For):
             found.append(node)
-        node = up.get(node)
+        node = call.source.parent(node)
     return found
 
 
@@ -199,7 +196,6 @@ def _comprehended(call: Site) -> set[str]:
     """The variables of the comprehensions around a node."""
     import libcst as cst
 
-    up = parents(call.source)
     names: set[str] = set()
     node: cst.CSTNode | None = call.node
     while node is not None and not isinstance(node, cst.BaseStatement):
@@ -208,7 +204,7 @@ def _comprehended(call: Site) -> set[str]:
             while comp is not None:
                 names |= _names(comp.target)
                 comp = comp.inner_for_in
-        node = up.get(node)
+        node = call.source.parent(node)
     return names
 
 
@@ -222,7 +218,7 @@ def _names(node: cst.CSTNode) -> set[str]:
 
     if isinstance(node, cst.Name):
         return {node.value}
-    return {name for child in node.children for name in _names(child)}
+    return {name for child in children(node) for name in _names(child)}
 
 
 def _assigned(node: cst.CSTNode) -> set[str]:
@@ -230,7 +226,7 @@ def _assigned(node: cst.CSTNode) -> set[str]:
 
     if isinstance(node, cst.AssignTarget):
         return _names(node.target)
-    return {name for child in node.children for name in _assigned(child)}
+    return {name for child in children(node) for name in _assigned(child)}
 
 
 def _owner(node: cst.BaseExpression, steps: int, loops: list[cst.For]) -> cst.BaseExpression | None:

@@ -11,7 +11,7 @@ from fsdp_lint.findings import LocatedFix, Place, TextEdit
 from fsdp_lint.fix.arguments import call_edits, outer_span
 from fsdp_lint.fix.blocks import between as between
 from fsdp_lint.fix.blocks import block_of as block_of
-from fsdp_lint.fix.blocks import body, enclosing, parents, stands_alone
+from fsdp_lint.fix.blocks import body, enclosing, stands_alone
 from fsdp_lint.fix.blocks import common_block as common_block
 from fsdp_lint.fix.blocks import siblings as siblings
 from fsdp_lint.fix.blocks import statement_of as statement_of
@@ -34,7 +34,7 @@ from fsdp_lint.fix.imports import import_edits, renamed
 from fsdp_lint.fix.lines import Lines, Refused
 from fsdp_lint.fix.moves import can_move_after as can_move_after
 from fsdp_lint.fix.moves import movable_around as movable_around
-from fsdp_lint.source.file import Site, Source
+from fsdp_lint.source.file import Site, Source, children
 
 if TYPE_CHECKING:
     import libcst as cst
@@ -136,9 +136,11 @@ def _on_own_line(anchor: Site, last: bool) -> Site:
     import libcst as cst
 
     home = statement_of(anchor)
-    up, node = parents(anchor.source), anchor.node
+    node = anchor.node
     while node is not home.node and not isinstance(node, cst.BaseSmallStatement):
-        node = up[node]
+        above = anchor.source.parent(node)
+        assert above is not None
+        node = above
     alone = node is home.node or (
         isinstance(home.node, cst.SimpleStatementLine) and node is home.node.body[-1 if last else 0]
     )
@@ -240,7 +242,7 @@ def _comments(home: Site, lines: Lines, first: int, last: int) -> Iterator[tuple
 
 def _inside(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
     yield node
-    for child in node.children:
+    for child in children(node):
         yield from _inside(child)
 
 
@@ -319,7 +321,7 @@ def _rows_in_strings(home: Site) -> Iterator[int]:
             span = home.source.span(node)
             yield from range(span.row + 1, span.end_row + 1)
         else:
-            open_nodes.extend(node.children)
+            open_nodes.extend(children(node))
 
 
 def _cuts(runs: Sequence[tuple[int, int]], home: Site, lines: Lines) -> Iterator[TextEdit]:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from fsdp_lint.fix.arguments import argument
-from fsdp_lint.fix.blocks import between, common_block, is_statement, parents, stands_alone, statement_of
+from fsdp_lint.fix.blocks import between, common_block, is_statement, stands_alone, statement_of
 from fsdp_lint.fix.names import Names, beginnings, names_of, path_of
-from fsdp_lint.source.file import Site, Source, children
+from fsdp_lint.source.file import Site, Source, below, children
 
 if TYPE_CHECKING:
     import libcst as cst
@@ -226,7 +226,7 @@ def _functions_of(source: Source) -> dict[str, list[cst.FunctionDef]]:
     found = _functions.get(source)
     if found is None:
         found = {}
-        for node in parents(source):
+        for node in below(source.tree):
             if isinstance(node, cst.FunctionDef):
                 found.setdefault(node.name.value, []).append(node)
         _functions[source] = found

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from fsdp_lint.source.file import children
+
 if TYPE_CHECKING:
     import libcst as cst
 
@@ -87,7 +89,7 @@ def _walk(node: cst.CSTNode, names: Names, own: frozenset[str]) -> None:
             _walk(inner, names, own | _parameters(params))
         case cst.BaseComp(for_in=comp):
             own |= _targets(comp)
-            _walk_all(node.children, names, own)
+            _walk_all(children(node), names, own)
         case cst.FunctionDef() | cst.ClassDef():
             _definition(node, names, own)
         case cst.Import(names=aliases) | cst.ImportFrom(names=[*aliases]):
@@ -121,7 +123,7 @@ def _binding(node: cst.CSTNode, names: Names, own: frozenset[str]) -> None:
             _walk(value, names, own)
             _bind(target, names, own, names_of(value).read)
         case cst.For(target=target) | cst.CompFor(target=target):
-            _walk_all([child for child in node.children if child is not target], names, own)
+            _walk_all([child for child in children(node) if child is not target], names, own)
             if isinstance(node, cst.For):
                 _bind(target, names, own, ())
         case cst.AsName(name=target):
@@ -131,9 +133,9 @@ def _binding(node: cst.CSTNode, names: Names, own: frozenset[str]) -> None:
             _bind(target, names, own, ())
         case cst.MatchAs(name=cst.Name(value=name)) | cst.MatchStar(name=cst.Name(value=name)):
             names.bound.add(name)
-            _walk_all(node.children, names, own)
+            _walk_all(children(node), names, own)
         case _:
-            _walk_all(node.children, names, own)
+            _walk_all(children(node), names, own)
 
 
 def _walk_all(nodes: Iterable[cst.CSTNode], names: Names, own: frozenset[str]) -> None:

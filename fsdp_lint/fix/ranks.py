@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fsdp_lint.fix.blocks import enclosing, parents, siblings, stands_alone, statement_of
+from fsdp_lint.fix.blocks import enclosing, siblings, stands_alone, statement_of
 from fsdp_lint.fix.calls import free_name
 from fsdp_lint.fix.edits import Edit, Guard, InsertBefore, RemoveStatement, Replace
 from fsdp_lint.fix.names import beginnings, names_bound, names_used
 from fsdp_lint.fix.spelling import spelled
-from fsdp_lint.source.file import Site
+from fsdp_lint.source.file import Site, children
 
 if TYPE_CHECKING:
     import libcst as cst
@@ -157,7 +157,7 @@ def _all(node: cst.CSTNode) -> list[cst.CSTNode]:
     while open_nodes:
         one = open_nodes.pop()
         found.append(one)
-        open_nodes.extend(one.children)
+        open_nodes.extend(children(one))
     return found
 
 
@@ -184,5 +184,5 @@ def _only_statement_of(above: Site, call: Site) -> bool:
     import libcst as cst
 
     home = statement_of(call)
-    block = parents(call.source)[home.node]
+    block = call.source.parent(home.node)
     return home == above or not isinstance(block, cst.IndentedBlock) or len(block.body) == 1

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fsdp_lint.fix.blocks import parents
 from fsdp_lint.fix.edits import Replace
 from fsdp_lint.fix.names import names_of
-from fsdp_lint.source.file import Site
+from fsdp_lint.source.file import Site, below
 
 if TYPE_CHECKING:
     import libcst as cst
@@ -29,27 +28,26 @@ def renamed(statement: Site, old: str, new: str) -> tuple[Replace, ...] | None:
         return None
     if alias.asname is not None:
         return (Replace(Site(statement.source, alias.name), new),)
-    up = parents(statement.source)
-    names = [n for n in up if isinstance(n, cst.Name) and n.value in (old, new) and _stands_alone(n, up)]
-    if any(name.value == new for name in names) or _bound_elsewhere(statement, old, up):
+    found = [n for n in below(statement.source.tree) if isinstance(n, cst.Name) and n.value in (old, new)]
+    names = [name for name in found if _stands_alone(name, statement.source.parent(name))]
+    if any(name.value == new for name in names) or _bound_elsewhere(statement, old):
         return None
     return tuple(Replace(Site(statement.source, name), new) for name in names)
 
 
-def _stands_alone(name: cst.Name, up: dict[cst.CSTNode, cst.CSTNode]) -> bool:
+def _stands_alone(name: cst.Name, parent: cst.CSTNode | None) -> bool:
     """False for `x.name` and `f(name=...)`, which are other things of that name."""
     import libcst as cst
 
-    parent = up[name]
     if isinstance(parent, cst.Attribute):
         return parent.attr is not name
     return not (isinstance(parent, cst.Arg) and parent.keyword is name)
 
 
-def _bound_elsewhere(statement: Site, name: str, up: dict[cst.CSTNode, cst.CSTNode]) -> bool:
+def _bound_elsewhere(statement: Site, name: str) -> bool:
     import libcst as cst
 
-    for node in up:
+    for node in below(statement.source.tree):
         match node:
             case cst.Param(name=cst.Name(value=bound)) | cst.FunctionDef(name=cst.Name(value=bound)) if bound == name:
                 return True

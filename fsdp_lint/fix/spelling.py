@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fsdp_lint.fix.blocks import parents
 from fsdp_lint.fix.edits import EnsureImport
 from fsdp_lint.fix.imports import dotted
 from fsdp_lint.fix.names import beginnings, names_of
@@ -109,13 +108,12 @@ def _hidden(site: Site) -> set[str]:
     """The variables and parameters of the functions around a node."""
     import libcst as cst
 
-    up = parents(site.source)
     names: set[str] = set()
     node: cst.CSTNode | None = site.node
     while node is not None:
         if isinstance(node, cst.FunctionDef):
             names |= {path.partition(".")[0] for path in _bound_in(node)}
-        node = up.get(node)
+        node = site.source.parent(node)
     return names
 
 

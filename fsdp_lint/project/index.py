@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
-import sys
-import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fsdp_lint.source.file import Unreadable
+from fsdp_lint.source.file import parse
 
 HOLDERS = frozenset({"dict", "list", "defaultdict", "OrderedDict", "partial"})
 VERSION = re.compile(r"version|greater|at_?least|newer|older|torch_?\d|has_|_support", re.IGNORECASE)
@@ -98,17 +96,7 @@ class FileIndex:
 
 def index_file(path: Path, text: str) -> FileIndex:
     """The index of one file's text. Raises Unreadable where it is not Python."""
-    if "\0" in text:
-        raise Unreadable("is not valid Python: it contains a NUL byte")
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            tree = ast.parse(text)
-    except (SyntaxError, ValueError) as error:
-        where = f"line {error.lineno}, column {error.offset}" if isinstance(error, SyntaxError) else str(error)
-        raise Unreadable(f"is not valid Python {sys.version_info[0]}.{sys.version_info[1]}: {where}") from None
-    except (RecursionError, MemoryError):
-        raise Unreadable("is nested too deeply to be parsed") from None
+    tree = parse(text)
     index = FileIndex(path)
     _Indexer(index).module(tree)
     return index

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import functools
 import io
+import operator
+import sys
 import tokenize
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import libcst as cst
+
+    from fsdp_lint.source.positions import Positions
 
 
 # The fields of files, statements and clauses in which other statements stand, in the order of the text.
@@ -30,6 +36,21 @@ def decode(data: bytes) -> str:
         return data.decode(encoding)
     except (SyntaxError, UnicodeError, LookupError) as error:
         raise Unreadable(f"cannot be decoded: {error}") from None
+
+
+def parse(text: str) -> ast.Module:
+    """The text as the interpreter's own parser sees it, in a tenth of LibCST's time. Raises Unreadable."""
+    if "\0" in text:
+        raise Unreadable("is not valid Python: it contains a NUL byte")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(text)
+    except (SyntaxError, ValueError) as error:
+        where = f"line {error.lineno}, column {error.offset}" if isinstance(error, SyntaxError) else str(error)
+        raise Unreadable(f"is not valid Python {sys.version_info[0]}.{sys.version_info[1]}: {where}") from None
+    except (RecursionError, MemoryError):
+        raise Unreadable("is nested too deeply to be parsed") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +89,25 @@ class Source:
             raise Unreadable(f"is not valid Python: line {error.raw_line}, column {error.raw_column + 1}") from None
 
     @functools.cached_property
-    def _parts(self) -> _Parts:
-        return _Parts(self.tree, self.text)
+    def _parents(self) -> dict[int, cst.CSTNode]:
+        found: dict[int, cst.CSTNode] = {}
+        todo: list[cst.CSTNode] = [self.tree]
+        while todo:
+            node = todo.pop()
+            inner = children(node)
+            found.update((id(child), node) for child in inner)
+            todo.extend(inner)
+        return found
+
+    @functools.cached_property
+    def _positions(self) -> Positions:
+        from fsdp_lint.source.positions import Positions
+
+        return Positions(self.tree, self.text)
+
+    def parent(self, node: cst.CSTNode) -> cst.CSTNode | None:
+        """The node of this file's tree in which `node` stands; None for the tree itself, and for nodes of others."""
+        return self._parents.get(id(node))
 
     def imports(self) -> list[cst.Import | cst.ImportFrom]:
         """The absolute imports of the file, wherever they stand, in order."""
@@ -90,84 +128,41 @@ class Source:
 
     def span(self, node: cst.CSTNode) -> Span:
         """Where `node` of this file's tree stands, without the white space around it."""
-        return self._parts.span(node)
+        statement, above = node, self.parent(node)
+        while above is not None and above is not self.tree:
+            statement, above = above, self.parent(above)
+        return Span(*self._positions.of(node, statement if above is self.tree else None))
 
 
-class _Parts:
-    """Positions in one tree, computed for one statement of the file at a time: LibCST's take twice as long as its
-    parser, and few statements have findings."""
-
-    def __init__(self, tree: cst.Module, text: str) -> None:
-        self._tree = tree
-        self._rows = _rows(tree, text)
-        self._spans: dict[cst.CSTNode, Span] = {}
-        self._holders: dict[cst.CSTNode, int] = {}
-        self._walked = 0
-
-    def span(self, node: cst.CSTNode) -> Span:
-        if node not in self._spans:
-            at = self._holder(node)
-            if at is None:
-                self._spans.update(_spans_of(self._tree))
-            else:
-                alone = self._tree.with_changes(header=(), body=(self._tree.body[at],), footer=())
-                spans = _spans_of(alone)
-                down = self._rows[at] - spans[self._tree.body[at]].row
-                for inner, span in spans.items():
-                    self._spans[inner] = Span(span.row + down, span.column, span.end_row + down, span.end_column)
-        return self._spans[node]
-
-    def _holder(self, node: cst.CSTNode) -> int | None:
-        """Which statement of the file holds the node; None for none, or where rows are not known."""
-        while node not in self._holders and self._walked < len(self._rows):
-            self._holders.update(dict.fromkeys(below(self._tree.body[self._walked]), self._walked))
-            self._walked += 1
-        return self._holders.get(node)
-
-
-def _spans_of(tree: cst.Module) -> dict[cst.CSTNode, Span]:
-    from libcst.metadata import CodeRange, MetadataWrapper, PositionProvider
-
-    # `wrapper.resolve` would visit the whole tree once more, for nobody.
-    found = PositionProvider()._gen(MetadataWrapper(tree, unsafe_skip_copy=True))
-    return {
-        node: Span(at.start.line, at.start.column + 1, at.end.line, at.end.column + 1)
-        for node, at in found.items()
-        if isinstance(at, CodeRange)
-    }
-
-
-def _rows(tree: cst.Module, text: str) -> list[int]:
-    """The row of each statement of the file, as the interpreter's own parser sees it; none where that cannot be had."""
-    import libcst as cst
-
-    try:
-        rows = [statement.lineno for statement in ast.parse(text).body]
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return []
-    found = []
-    for statement in tree.body:
-        found.append(rows[0] if rows else 0)
-        del rows[: len(statement.body) if isinstance(statement, cst.SimpleStatementLine) else 1]
-    return found if not rows and 0 not in found else []
-
-
-def children(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    """What `node.children` gives, in a quarter of the time: it matters where a whole file is walked."""
-    for name in node.__dataclass_fields__:
-        value = getattr(node, name)
-        if isinstance(value, list | tuple):
-            yield from (item for item in value if _is_node(item.__class__))
-        elif _is_node(value.__class__):
-            yield value
+def children(node: cst.CSTNode) -> list[cst.CSTNode]:
+    """What `node.children` gives, but for blanks and line ends, in a tenth of the time: it matters where a whole file
+    is walked. They come in the order of the fields."""
+    found: list[cst.CSTNode] = []
+    for value in _fields(node.__class__)(node):
+        kind = value.__class__
+        if kind is tuple or kind is list:
+            found.extend(item for item in value if _is_node(item.__class__))
+        elif _is_node(kind):
+            found.append(value)
+    return found
 
 
 @functools.cache
-def _is_node(kind: type[object]) -> bool:
-    """Whether values of this class are nodes; `isinstance` takes long with LibCST's classes, which are abstract."""
+def _fields(kind: type[cst.CSTNode]) -> Callable[[cst.CSTNode], tuple[Any, ...]]:
+    """What gives the values of all fields of a node of this class that may hold nodes."""
+    names = [field.name for field in dataclasses.fields(kind) if field.type != "str"]
+    if len(names) > 1:
+        return operator.attrgetter(*names)
+    return lambda node: tuple(getattr(node, name) for name in names)
+
+
+@functools.cache
+def _is_node(kind: type[Any]) -> bool:
+    """Whether values of this class are nodes, and more than blanks; `isinstance` takes long with LibCST's classes,
+    which are abstract."""
     import libcst as cst
 
-    return issubclass(kind, cst.CSTNode)
+    return issubclass(kind, cst.CSTNode) and not issubclass(kind, cst.SimpleWhitespace | cst.Newline)
 
 
 def below(node: cst.CSTNode) -> Iterator[cst.CSTNode]:

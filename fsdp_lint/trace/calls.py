@@ -62,7 +62,7 @@ def definitions(source: Source) -> dict[str, cst.FunctionDef | cst.ClassDef]:
                 nested(statement, prefix)
 
     def nested(statement: cst.CSTNode, prefix: str) -> None:
-        for child in statement.children:
+        for child in children(statement):
             if isinstance(child, cst.IndentedBlock):
                 walk(child, prefix)
             elif isinstance(child, cst.If | cst.Else | cst.ExceptHandler | cst.Finally):
@@ -584,7 +584,7 @@ def _assignments(body: cst.Module | cst.BaseSuite, name: str) -> list[cst.BaseEx
 
 def _nested_assignments(node: cst.CSTNode, name: str) -> list[cst.BaseExpression]:
     found: list[cst.BaseExpression] = []
-    for child in node.children:
+    for child in children(node):
         if isinstance(child, cst.IndentedBlock):
             found.extend(_assignments(child, name))
         elif isinstance(child, cst.If | cst.Else | cst.ExceptHandler):

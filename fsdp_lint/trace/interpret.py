@@ -9,7 +9,7 @@ from typing import Any
 
 import libcst as cst
 
-from fsdp_lint.source.file import Site
+from fsdp_lint.source.file import Site, children
 from fsdp_lint.trace.events import Attach, LoopOverPart, RepointOptimizer, SetEntry, SetFlag, Shard, Swallow, Tie
 from fsdp_lint.trace.expressions import LONG, UNROLL
 from fsdp_lint.trace.models import lightning, table
@@ -691,7 +691,7 @@ def _has_break(node: cst.CSTNode) -> bool:
         return True
     if isinstance(node, cst.For | cst.While | cst.FunctionDef | cst.Lambda):
         return False
-    return any(_has_break(child) for child in node.children)
+    return any(_has_break(child) for child in children(node))
 
 
 def _import_name(node: cst.Attribute | cst.Name) -> str:
@@ -712,7 +712,7 @@ def _gives_up(node: cst.CSTNode) -> bool:
         return True
     if isinstance(node, cst.Call) and table.words(node.func) & {"exit", "_exit", "abort", "quit", "fail", "kill"}:
         return True
-    return any(_gives_up(child) for child in node.children)
+    return any(_gives_up(child) for child in children(node))
 
 
 def _is_import_error(handler: cst.ExceptHandler | cst.ExceptStarHandler) -> bool:
