@@ -446,7 +446,7 @@ class Calls(State):
                 frame.names[name] = self.argument(frame, param, kwargs, call)
         extra = args[len(positional) :]
         star = params.star_arg
-        if isinstance(star, cst.Param):
+        if star.__class__ is cst.Param:
             frame.names[star.name.value] = Sequence(items=[*extra, *call.rest], exact=not call.open)
         for param in params.kwonly_params:
             frame.names[param.name.value] = self.argument(frame, param, kwargs, call)

@@ -20,9 +20,11 @@ def assigned_to(site: Site) -> str | None:
     none."""
     import libcst as cst
 
-    for node in below(site.source.tree):
-        if isinstance(node, cst.Assign | cst.AnnAssign) and node.value is not None and _is_value(node.value, site.node):
-            return _code(site, node.targets[0].target if isinstance(node, cst.Assign) else node.target)
+    node, above = site.node, site.source.parent(site.node)
+    while isinstance(above, cst.IfExp) and node is not above.test:
+        node, above = above, site.source.parent(above)
+    if isinstance(above, cst.Assign | cst.AnnAssign) and above.value is node:
+        return _code(site, above.targets[0].target if isinstance(above, cst.Assign) else above.target)
     return None
 
 

@@ -53,6 +53,14 @@ ORDER: dict[type[cst.BaseCompOp], Callable[[Any, Any], bool]] = {
     cst.GreaterThan: operator.gt,
     cst.GreaterThanEqual: operator.ge,
 }
+_NEGATIVE: dict[type[cst.BaseCompOp], cst.BaseCompOp] = {
+    cst.NotEqual: cst.Equal(),
+    cst.IsNot: cst.Is(),
+    cst.NotIn: cst.In(),
+}
+# The kinds of expression that are tests, and those that may narrow a name: asked first, since most nodes are neither.
+_TESTS = frozenset({cst.UnaryOperation, cst.BooleanOperation, cst.Comparison})
+_NARROWING = _TESTS | {cst.Name, cst.Call}
 
 
 class Conditions(Calls):
@@ -60,6 +68,8 @@ class Conditions(Calls):
 
     def condition(self, node: cst.BaseExpression) -> Condition | bool:
         """The outcome of a test: a plain bool when it is known."""
+        if node.__class__ not in _TESTS:
+            return self.truth(self.evaluate(node), node)
         match node:
             case cst.UnaryOperation(operator=cst.Not(), expression=inner):
                 return _negated(self.condition(inner))
@@ -118,7 +128,7 @@ class Conditions(Calls):
     def not_all(self, literals: Guards) -> Guards:
         """That not all of these hold."""
         if len(literals) == 1:
-            return (replace(literals[0], holds=not literals[0].holds),)
+            return (literals[0].but(holds=not literals[0].holds),)
         about = frozenset(n for g in literals for n in (*g.about, *([g.subject.number] if g.subject else ())))
         key = ("all", frozenset((g.key, g.holds) for g in literals))
         kind = "turn" if any(g.kind == "turn" for g in literals) else "other"
@@ -199,12 +209,9 @@ class Conditions(Calls):
 
     def compare(self, left: Value, op: cst.BaseCompOp, right: Value, node: cst.BaseExpression) -> Condition | bool:
         """The outcome of one comparison."""
-        if isinstance(op, cst.NotEqual):
-            return _negated(self.compare(left, cst.Equal(), right, node))
-        if isinstance(op, cst.IsNot):
-            return _negated(self.compare(left, cst.Is(), right, node))
-        if isinstance(op, cst.NotIn):
-            return _negated(self.compare(left, cst.In(), right, node))
+        positive = _NEGATIVE.get(op.__class__)
+        if positive is not None:
+            return _negated(self.compare(left, positive, right, node))
         left, right = self.possible(left), self.possible(right)
         asked = table.class_asked(left)
         if asked is not None:
@@ -218,7 +225,7 @@ class Conditions(Calls):
             return self._compare_rank(left, op, right)
         if isinstance(left, WorldSize):
             return self._compare_world(op, right)
-        if isinstance(op, cst.Is) or (isinstance(right, Const) and right.value is None):
+        if op.__class__ is cst.Is or (isinstance(right, Const) and right.value is None):
             return self._compare_none(left, right)
         return self._compare_plain(left, op, right, node)
 
@@ -432,6 +439,8 @@ class Conditions(Calls):
 
     def narrow(self, node: cst.BaseExpression, holds: bool) -> None:
         """Where a name stands for one of several values, drops those that the test rules out."""
+        if node.__class__ not in _NARROWING:
+            return
         match node:
             case cst.UnaryOperation(operator=cst.Not(), expression=inner):
                 self.narrow(inner, not holds)

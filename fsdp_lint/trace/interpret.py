@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +52,7 @@ class Interpreter(Registries):
 
     def run_body(self, body: cst.BaseSuite) -> None:
         """Runs the statements of a block until it ends or leaves."""
-        if isinstance(body, cst.SimpleStatementSuite):
+        if body.__class__ is cst.SimpleStatementSuite:
             for small in body.body:
                 self.small(small)
             return
@@ -65,7 +64,7 @@ class Interpreter(Registries):
             if self.frame.dead:
                 return
             self.spend()
-            if isinstance(statement, cst.SimpleStatementLine):
+            if statement.__class__ is cst.SimpleStatementLine:
                 for small in statement.body:
                     self.spend()
                     if not self.frame.dead:
@@ -75,69 +74,68 @@ class Interpreter(Registries):
 
     def compound(self, node: cst.CSTNode) -> None:
         """Runs one compound statement."""
-        match node:
-            case cst.If():
-                self.if_(node)
-            case cst.For():
-                self.for_(node)
-            case cst.While():
-                self.while_(node)
-            case cst.With():
-                self.with_(node)
-            case cst.Try() | cst.TryStar():
-                self.try_(node)
-            case cst.FunctionDef():
-                self.define_function(node)
-            case cst.ClassDef():
-                self.frame.names[node.name.value] = Class(
-                    name=node.name.value,
-                    path=self.frame.path,
-                    qualname=node.name.value,
-                    node=node,
-                    scope=None if self.frame.is_file else self.frame,
-                )
-                if self.frame.is_file:
-                    self.register(node)
-            case cst.Match():
-                self.match_(node)
+        found = _COMPOUND.get(node.__class__)
+        if found is not None:
+            found(self, node)
+
+    def define_class(self, node: cst.ClassDef) -> None:
+        """A class statement."""
+        self.frame.names[node.name.value] = Class(
+            name=node.name.value,
+            path=self.frame.path,
+            qualname=node.name.value,
+            node=node,
+            scope=None if self.frame.is_file else self.frame,
+        )
+        if self.frame.is_file:
+            self.register(node)
 
     def small(self, node: cst.BaseSmallStatement) -> None:
         """Runs one simple statement."""
-        match node:
-            case cst.Expr(value=value):
-                self.evaluate(value)
-            case cst.Assign(targets=targets, value=value):
-                result = self.evaluate(value)
-                for target in targets:
-                    self.assign(target.target, result)
-            case cst.AnnAssign(target=target, value=value) if value is not None:
-                self.assign(target, self.evaluate(value))
-            case cst.AugAssign(target=target, operator=op, value=value):
-                self.augment(target, op, self.evaluate(value), node)
-            case cst.Return(value=value):
-                result = self.evaluate(value) if value is not None else Const(value=None)
-                self.frame.results.append((result, tuple(self.guards[self.frame.base :])))
-                self.leave()
-            case cst.Raise(exc=exc):
-                if exc is not None:
-                    self.evaluate(exc)
-                self.leave(failed=True)
-            case cst.Continue() | cst.Break():
-                self.frame.dead = True
-                if isinstance(node, cst.Break) and self.loops:
-                    self.trace.stops.append(Stop(tuple(self.guards), self.loops[-1], len(self.trace.events)))
-            case cst.Import() | cst.ImportFrom():
-                self.import_(node)
-            case cst.Assert(test=test):
-                self.contexts.append("assert")
-                outcome = self.condition(test)
-                self.contexts.pop()
-                if isinstance(outcome, Condition):
-                    self.narrow(test, True)
-            case cst.Del():
-                pass
-            case cst.Global(names=names) | cst.Nonlocal(names=names):
-                self.frame.shared |= {item.name.value for item in names}
+        found = _SMALL.get(node.__class__)
+        if found is not None:
+            found(self, node)
+
+    def assignment(self, node: cst.Assign) -> None:
+        """`a = b = value`."""
+        result = self.evaluate(node.value)
+        for target in node.targets:
+            self.assign(target.target, result)
+
+    def annotated(self, node: cst.AnnAssign) -> None:
+        """`a: T = value`."""
+        if node.value is not None:
+            self.assign(node.target, self.evaluate(node.value))
+
+    def return_(self, node: cst.Return) -> None:
+        """`return value`."""
+        result = self.evaluate(node.value) if node.value is not None else Const(value=None)
+        self.frame.results.append((result, tuple(self.guards[self.frame.base :])))
+        self.leave()
+
+    def raise_(self, node: cst.Raise) -> None:
+        """`raise error`."""
+        if node.exc is not None:
+            self.evaluate(node.exc)
+        self.leave(failed=True)
+
+    def end_round(self, node: cst.Continue | cst.Break) -> None:
+        """`continue` and `break`."""
+        self.frame.dead = True
+        if node.__class__ is cst.Break and self.loops:
+            self.trace.stops.append(Stop(tuple(self.guards), self.loops[-1], len(self.trace.events)))
+
+    def assert_(self, node: cst.Assert) -> None:
+        """`assert test`."""
+        self.contexts.append("assert")
+        outcome = self.condition(node.test)
+        self.contexts.pop()
+        if isinstance(outcome, Condition):
+            self.narrow(node.test, True)
+
+    def share(self, node: cst.Global | cst.Nonlocal) -> None:
+        """`global` and `nonlocal`."""
+        self.frame.shared |= {item.name.value for item in node.names}
 
     def leave(self, failed: bool = False) -> None:
         """The body that is being run is left here."""
@@ -393,7 +391,7 @@ class Interpreter(Registries):
             return outcome
         site = self.site(node.test)
         true, false = (
-            tuple(replace(one, site=site) if one.site is None else one for one in guards)
+            tuple(one.but(site=site) if one.site is None else one for one in guards)
             for guards in (outcome.true, outcome.false)
         )
         return Condition(true=true, false=false)
@@ -678,6 +676,35 @@ class Interpreter(Registries):
             run()
         except (OutOfBudget, RecursionError):
             self.trace.finished = False
+
+
+# What runs each kind of statement; see the table of expressions.
+_COMPOUND: dict[type, Callable[[Interpreter, Any], None]] = {
+    cst.If: Interpreter.if_,
+    cst.For: Interpreter.for_,
+    cst.While: Interpreter.while_,
+    cst.With: Interpreter.with_,
+    cst.Try: Interpreter.try_,
+    cst.TryStar: Interpreter.try_,
+    cst.FunctionDef: Interpreter.define_function,
+    cst.ClassDef: Interpreter.define_class,
+    cst.Match: Interpreter.match_,
+}
+_SMALL: dict[type, Callable[[Interpreter, Any], object]] = {
+    cst.Expr: lambda run, node: run.evaluate(node.value),
+    cst.Assign: Interpreter.assignment,
+    cst.AnnAssign: Interpreter.annotated,
+    cst.AugAssign: lambda run, node: run.augment(node.target, node.operator, run.evaluate(node.value), node),
+    cst.Return: Interpreter.return_,
+    cst.Raise: Interpreter.raise_,
+    cst.Continue: Interpreter.end_round,
+    cst.Break: Interpreter.end_round,
+    cst.Import: Interpreter.import_,
+    cst.ImportFrom: Interpreter.import_,
+    cst.Assert: Interpreter.assert_,
+    cst.Global: Interpreter.share,
+    cst.Nonlocal: Interpreter.share,
+}
 
 
 def _is_size(default: cst.BaseExpression | None) -> bool:

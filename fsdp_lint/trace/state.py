@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -228,9 +228,11 @@ class State:
     def assume(self, literals: Guards) -> None:
         """Takes literals for granted from here on."""
         here = len(self.stack)
+        known = [literal.key for literal in self.guards] if literals else []
         for literal in literals:
-            if literal not in self.guards:
-                self.guards.append(literal if literal.depth <= here else replace(literal, depth=here))
+            if literal.key not in known or literal not in self.guards:
+                self.guards.append(literal if literal.depth <= here else literal.but(depth=here))
+                known.append(literal.key)
 
     def branch(self, arms: list[tuple[Guards, Callable[[], None]]]) -> None:
         """Runs exclusive arms from one state and joins what they leave."""
