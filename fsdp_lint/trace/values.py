@@ -99,7 +99,7 @@ def exclusive(one: Guards, other: Guards) -> bool:
     return False
 
 
-@functools.lru_cache(maxsize=1 << 16)
+@functools.lru_cache(maxsize=1 << 12)
 def _asked(key: tuple[Any, ...]) -> frozenset[Any]:
     """What a test is of: tests of which none is of the same thing say nothing of each other."""
     if key[0] == "all":
