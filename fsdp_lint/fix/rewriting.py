@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fsdp_lint.fix.arguments import text_of
-from fsdp_lint.fix.blocks import parents, stands_alone
+from fsdp_lint.fix.blocks import stands_alone
 from fsdp_lint.source.file import Site
 
 if TYPE_CHECKING:
@@ -38,9 +38,8 @@ def as_copy(target: Site) -> str | None:
     """`p.data = x`, of whose left side this is the node, as `p.data.copy_(x)`; None where it has other targets, too."""
     import libcst as cst
 
-    up = parents(target.source)
-    left = up.get(target.node)
-    whole = up.get(left) if isinstance(left, cst.AssignTarget) else None
+    left = target.source.parent(target.node)
+    whole = target.source.parent(left) if isinstance(left, cst.AssignTarget) else None
     if not isinstance(whole, cst.Assign) or len(whole.targets) != 1 or not stands_alone(target):
         return None
     return f"{text_of(target)}.copy_({text_of(Site(target.source, whole.value))})"
