@@ -316,6 +316,7 @@ def _verify_rules(
 ) -> int:
     """Proves these rules, or with "all" each one that a run can show; what cannot be run has a line."""
     from fsdp_lint import records, registry
+    from fsdp_lint.findings import Severity
     from fsdp_lint.verify import by_rule, progress
     from fsdp_lint.verify.plan import CannotRun, Target
     from fsdp_lint.verify.processes import Terminated
@@ -328,7 +329,9 @@ def _verify_rules(
     code = 0
     for each in chosen:
         try:
-            measured = by_rule.prove_rule(each.name, each.rule.code, wish, progress.shown())
+            advice = each.rule.severity is Severity.INFO
+            rule = by_rule.Proved(each.name, each.rule.code, advice)
+            measured = by_rule.prove_rule(rule, wish, progress.shown())
         except CannotRun as error:
             _complain([str(error)])
             code = code if words == ("all",) else FAILED

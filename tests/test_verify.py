@@ -169,6 +169,45 @@ def test_ranks_that_share_a_gpu_take_the_first_whatever_they_ask_for(proved: Pro
     assert {"other GPUs to the first", "backend nccl to gloo", "barrier(device_ids=...)"} <= mapped
 
 
+GATHERS = """\
+import torch
+import torch.distributed as dist
+from fsdp_lint.verify.instrument.collectives import through_the_host
+
+dist.init_process_group("gloo")
+group = dist.group.WORLD.group_name
+mine = torch.full((2,), float(dist.get_rank()))
+op = torch.ops._c10d_functional
+assert through_the_host(op.all_gather_into_tensor.default, (mine, 2, group)).tolist() == [0, 0, 1, 1]
+both = through_the_host(op.all_gather_into_tensor_coalesced.default, ([mine, mine + 1], 2, group))
+assert [each.tolist() for each in both] == [[0, 0, 1, 1], [1, 1, 2, 2]]
+"""
+
+
+def test_what_gloo_gathers_through_the_host_is_what_it_gathers(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(GATHERS, encoding="utf-8")
+    run = runner.run(Plan(Target(str(tmp_path / "train.py")), "cpu", 2, on_cpu=True, timeout=60, patience=5))
+    assert not run.troubles, run.troubles[0].log
+
+
+def test_what_the_mode_cannot_do_after_the_fix_is_no_verdict_on_it(proved: Prove) -> None:
+    wrapped = "model = torch.nn.parallel.DistributedDataParallel(model)\n"
+    after = RIGHT.replace("for layer in model:\n    fully_shard(layer)\nfully_shard(model)\n", wrapped)
+    proof = proved(files={"train.py": RIGHT, "ddp.py": after}, after="ddp.py", mode="simulate")
+    said, because = verdict(proof, "ddp-where-fsdp-unneeded")
+    assert said == "not observable" and because.endswith("after: DDP does not run in a simulated group")
+
+
+@pytest.mark.gpu
+def test_a_whole_parameter_is_gathered_by_ranks_that_share_a_gpu(tmp_path: Path) -> None:
+    if not runner.instrument().gpus():
+        pytest.skip("needs a CUDA GPU")
+    read = "optimizer.step()\n    assert model[0].weight.full_tensor().shape == (8, 8)"
+    (tmp_path / "train.py").write_text(RIGHT.replace("optimizer.step()", read), encoding="utf-8")
+    run = runner.run(Plan(Target(str(tmp_path / "train.py")), "shared", 2, on_cpu=False, timeout=120))
+    assert not run.troubles and run.steps == 6, run.troubles[0].log
+
+
 @pytest.mark.gpu
 def test_ranks_that_share_a_gpu_train_as_those_on_cpus_do(tmp_path: Path) -> None:
     if not runner.instrument().gpus():

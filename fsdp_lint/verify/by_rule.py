@@ -36,9 +36,20 @@ class _Tried:
     verdict: str
 
 
-def prove_rule(name: str, code: str, wish: Wish, progress: Silent) -> list[Record]:
+@dataclasses.dataclass(frozen=True)
+class Proved:
+    """The rule: its name, its code, and whether it is advice. That is given by a formula, so of a look-alike a run says
+    nothing: only that there is no finding."""
+
+    name: str
+    code: str
+    advice: bool
+
+
+def prove_rule(rule: Proved, wish: Wish, progress: Silent) -> list[Record]:
     """The record of each mode. Of the wrong programs that can run, the plainest that is confirmed counts, or the first.
     Raises CannotRun where none can run here."""
+    name = rule.name
     programs = examples.of_rule(name)
     if programs is None:
         raise CannotRun(f"{name}: its programs are not installed")
@@ -49,42 +60,42 @@ def prove_rule(name: str, code: str, wish: Wish, progress: Silent) -> list[Recor
         raise CannotRun(f"{name}: none of its programs runs with torch alone")
     tried: list[_Tried] = []
     for program in bad[:_TRIES]:
-        tried.append(_try(program, name, code, wish, progress))
+        tried.append(_try(program, rule, wish, progress))
         if tried[-1].verdict == CONFIRMED:
             break
     best = next((each for each in tried if each.verdict == CONFIRMED), tried[0])
-    quiet, others = _look_alike(programs, name, code, wish, progress)
+    quiet, others = _look_alike(programs, rule, wish, progress)
     beside: Sequence[Proof | None] = others or [None] * len(best.proofs)
-    return [_record(name, best, proof, quiet, other) for proof, other in zip(best.proofs, beside, strict=True)]
+    return [_record(rule, best, proof, quiet, other) for proof, other in zip(best.proofs, beside, strict=True)]
 
 
-def _look_alike(programs: Path, name: str, code: str, wish: Wish, progress: Silent) -> tuple[Path | None, list[Proof]]:
+def _look_alike(programs: Path, rule: Proved, wish: Wish, progress: Silent) -> tuple[Path | None, list[Proof]]:
     """The first right program in whose run nothing is seen, and its proofs; else the first of all that run."""
     right = [each for each in examples.look_alikes(programs) if examples.runs(each)][:_TRIES]
     first: tuple[Path | None, list[Proof]] = (None, [])
     for program in right:
-        proofs = _proofs(program, code, wish, None, progress)
-        if not any(_looked_at(name, proof)[0] for proof in proofs):
+        proofs = _proofs(program, rule, wish, None, progress)
+        if not any(_looked_at(rule, proof)[0] for proof in proofs):
             return program, proofs
         first = first if first[1] else (program, proofs)
     return first
 
 
-def _try(program: Path, name: str, code: str, wish: Wish, progress: Silent) -> _Tried:
+def _try(program: Path, rule: Proved, wish: Wish, progress: Silent) -> _Tried:
     cure = examples.twin(program)
     by_hand = cure if cure is not None and not cure.name.startswith("fixed_") else None
-    proofs = tuple(_proofs(program, code, wish, by_hand, progress))
-    verdicts = [_verdict(proof, name)[0] for proof in proofs]
+    proofs = tuple(_proofs(program, rule, wish, by_hand, progress))
+    verdicts = [_verdict(proof, rule.name)[0] for proof in proofs]
     return _Tried(program, proofs, min(verdicts, key=GRAVEST.index))
 
 
-def _proofs(program: Path, code: str, wish: Wish, cure: Path | None, progress: Silent) -> list[Proof]:
+def _proofs(program: Path, rule: Proved, wish: Wish, cure: Path | None, progress: Silent) -> list[Proof]:
     """The proof in each mode, in an empty folder: what the programs write is gone afterwards."""
     with _in_a_copy(program, cure) as (entry, after):
-        progress.say(f"{program.parent.name.replace('_', '-')}: {program.name}")
+        progress.say(f"{rule.name}: {program.name}")
         ranks = wish.ranks or (examples.wanted(program).get("ranks") if _on_cpus(wish) else None)
         own = dataclasses.replace(wish, target=Target(str(entry)), after=after, ranks=ranks)
-        proof = prove(own, Settings(entry.parent, extend_select=(code,)), progress)
+        proof = prove(own, Settings(entry.parent, extend_select=(rule.code,)), progress)
     return [proof, *proof.beside]
 
 
@@ -115,27 +126,27 @@ def _copied(program: Path, folder: Path) -> Path:
 
 
 def _verdict(proof: Proof, name: str) -> tuple[str, str]:
-    found = [each for each in proof.verdicts if each.finding.name == name]
+    found = [each for each in proof.verdicts_here if each.finding.name == name]
     if not found:
         return NOT_OBSERVABLE, "no finding in it"
     one = min(found, key=lambda each: GRAVEST.index(each.verdict))
-    return one.verdict, one.because.removeprefix(f"{proof.plan.mode}: ")
+    return one.verdict, one.because
 
 
-def _record(name: str, tried: _Tried, proof: Proof, quiet: Path | None, other: Proof | None) -> Record:
-    verdict, because = _verdict(proof, name)
+def _record(rule: Proved, tried: _Tried, proof: Proof, quiet: Path | None, other: Proof | None) -> Record:
+    verdict, because = _verdict(proof, rule.name)
     before, _, after = because.removeprefix("before: ").partition("; after: ")
     programs = [_measured(MISTAKE, tried.program, True, before, proof.before)]
     if proof.after is not None:
         programs.append(_measured(FIX, tried.program, False, after or "not looked at", proof.after.run))
     silent = None
     if quiet is not None and other is not None:
-        seen, said = _looked_at(name, other)
+        seen, said = _looked_at(rule, other)
         silent = not seen
-        programs.append(_measured(LOOK_ALIKE, quiet, _is_found(name, other), said, other.before))
+        programs.append(_measured(LOOK_ALIKE, quiet, _is_found(rule.name, other), said, other.before))
     first = proof.before.first
     return Record(
-        rule=name,
+        rule=rule.name,
         mode=proof.plan.mode,
         ranks=proof.plan.ranks,
         device=first.device if first is not None else "cpu",
@@ -151,15 +162,15 @@ def _is_found(name: str, proof: Proof) -> bool:
     return any(each.finding.name == name for each in proof.verdicts)
 
 
-def _looked_at(name: str, proof: Proof) -> tuple[bool, str]:
+def _looked_at(rule: Proved, proof: Proof) -> tuple[bool, str]:
     """Whether a right program has a finding, or its run shows the mistake; and what is seen."""
-    run, probe = proof.before, probe_of(name)
-    found = _is_found(name, proof)
+    run, probe = proof.before, probe_of(rule.name)
+    found = _is_found(rule.name, proof)
     told = "a finding" if found else "no finding"
     if run.hung or run.troubles or probe is None:
         return True, f"{told}; {run.ended}"
     evidence = probe(Case(run, frozenset()))
-    return found or bool(evidence.seen), f"{told}; {evidence.text}"
+    return found or bool(evidence.seen and not rule.advice), f"{told}; {evidence.text}"
 
 
 def _measured(what: str, program: Path, found: bool, said: str, run: Run) -> Measured:

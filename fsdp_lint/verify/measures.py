@@ -241,6 +241,16 @@ class Run:
         return self.mode != "simulate"
 
     @property
+    def cannot(self) -> str:
+        """What the mode cannot do, where that has ended the run; "" where it was something else."""
+        said = " ".join(f"{trouble.text} {trouble.log}" for trouble in self.troubles)
+        if self.mode == "simulate" and "comm.cpp" in said:
+            return "DDP does not run in a simulated group"
+        if self.mode == "shared" and "SIGSEGV" in said:
+            return "gloo cannot do this with tensors on a GPU (SIGSEGV)"
+        return ""
+
+    @property
     def ended(self) -> str:
         """How it ended, in a few words."""
         if self.hung:

@@ -58,6 +58,12 @@ class Proof:
     hashes: dict[str, str]
     errors: tuple[str, ...] = ()
     beside: tuple[Proof, ...] = ()
+    here: Sequence[Verdict] = ()
+
+    @property
+    def verdicts_here(self) -> Sequence[Verdict]:
+        """The verdicts of this mode alone."""
+        return self.here or self.verdicts
 
     @property
     def ran(self) -> bool:
@@ -99,7 +105,7 @@ class Proof:
             next((one for one in each if one.holds is not None), each[0])
             for each in zip(*(proof.kept for proof in all_), strict=True)
         ]
-        return dataclasses.replace(self, verdicts=verdicts, kept=kept)
+        return dataclasses.replace(self, verdicts=verdicts, kept=kept, here=self.verdicts)
 
 
 GRAVEST = ("not run", "seen", "confirmed", "not seen", "not observable")

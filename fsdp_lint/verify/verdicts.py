@@ -58,6 +58,8 @@ def _judge(finding: LocatedFinding, before: Run, after: After | None) -> Verdict
         return Verdict(finding, SEEN, was.text)
     if after.not_loaded:
         return Verdict(finding, NOT_RUN, f"{was.text}; the fixed {', '.join(after.not_loaded)} was not loaded")
+    if after.run.cannot:
+        return Verdict(finding, NOT_OBSERVABLE, f"before: {was.text}; after: {after.run.cannot}")
     sites = _sites(finding, after.texts)
     now = probe(Case(after.run, sites, before, fixed=True, new=_new_lines(after.texts)))
     return _compared(finding, was, now, after.run)

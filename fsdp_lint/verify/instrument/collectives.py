@@ -45,14 +45,18 @@ _KINDS = {
     "monitored_barrier_": "barrier",
 }
 _NOT_COLLECTIVE = ("wait_tensor", "_wrap_tensor_autograd", "send", "recv_", "recv_any_source_")
+_ONLY_ON_THE_HOST = ("all_gather_into_tensor", "all_gather_into_tensor_coalesced")
 _MAKERS = ("unshard", "post_backward", "_unshard", "_post_backward_hook", "_reduce_grad", "pre_unshard")
 
 
 class Collectives(TorchDispatchMode):
     """Sees every operation below autograd in this thread and in autograd's. Off, it only passes them on."""
 
-    def __init__(self, sites: Sites, log: Path, storages: Storages | None, backward: Callable[[], str]) -> None:
+    def __init__(
+        self, sites: Sites, log: Path, storages: Storages | None, backward: Callable[[], str], shared: bool = False
+    ) -> None:
         super().__init__()
+        self.shared = shared
         self.sites = sites
         self.storages = storages
         self.on = True
@@ -68,7 +72,10 @@ class Collectives(TorchDispatchMode):
         space, _, name = func._schema.name.partition("::")
         if self.on and space in _SPACES and name not in _NOT_COLLECTIVE:
             self._begin(_KINDS.get(name, name.strip("_")), args, space == "c10d")
-        result = func(*args, **(kwargs or {}))
+        if self.shared and name in _ONLY_ON_THE_HOST and _device_of(args) != "cpu":
+            result = through_the_host(func, args)
+        else:
+            result = func(*args, **(kwargs or {}))
         if self.on and self.storages is not None:
             self.storages.see(result)
             if space in _SPACES:
@@ -101,6 +108,22 @@ class Collectives(TorchDispatchMode):
         taken = [(*key, *value) for key, value in sorted(self._counts.items())]
         self._counts.clear()
         return taken  # type: ignore[return-value]
+
+
+def through_the_host(func: Any, args: Any) -> Any:
+    """What a functional collective makes of its tensors, by copies on the host: gloo takes each for one that is there,
+    and a rank whose tensors are on a GPU is ended by SIGSEGV (seen with torch 2.11)."""
+    first, wait = args[0], torch.ops._c10d_functional.wait_tensor
+    if isinstance(first, (list, tuple)):
+        made = func([each.cpu() for each in first], *args[1:])
+        return [wait(each).to(one.device) for each, one in zip(made, first, strict=True)]
+    return wait(func(first.cpu(), *args[1:])).to(first.device)
+
+
+def _device_of(args: Any) -> str:
+    first = args[0] if args else None
+    one = first[0] if isinstance(first, (list, tuple)) and first else first
+    return str(one.device.type) if isinstance(one, torch.Tensor) else "cpu"
 
 
 def _bytes(value: Any) -> int:

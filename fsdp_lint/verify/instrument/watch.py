@@ -58,7 +58,9 @@ class Watch:
         self.saves = Saves(
             sites, self.models, notes, plan.mode == "simulate", self._after_save, lambda: self.steps.made
         )
-        self.collectives = Collectives(sites, notes / f"{rank}.calls", self.storages, lambda: self.steps.backward_site)
+        shared = plan.mode == "shared"
+        log = notes / f"{rank}.calls"
+        self.collectives = Collectives(sites, log, self.storages, lambda: self.steps.backward_site, shared)
         self.seen: dict[str, Any] = {}
         self._loaded = set(sys.modules)
         self._batch_hook: Any = None
@@ -198,7 +200,7 @@ class Watch:
                 self.seen["units"] = self.models.units()
             if number == 0:
                 self.seen["dead"] = self.models.dead()
-            if number == COUNTED and self.on_gpu and self.plan.counted == "some":
+            if number == COUNTED and self._times_steps:
                 self._stop_counting()
             if number + 1 == self.plan.steps:
                 self.seen["changed"] = self.values.changed()
@@ -207,7 +209,7 @@ class Watch:
             self.leave(f"stopped after {self.steps.made} steps")
         done = number + 1 >= self.plan.steps
         note(self.notes, self.rank, "behind the steps" if done else f"step {number + 2} of {self.plan.steps}")
-        if number + 1 == self.plan.steps and self.plan.counted == "some" and self.on_gpu:
+        if number + 1 == self.plan.steps and self._times_steps:
             self.collectives.__enter__()  # whatever comes after the steps may hang, and is logged
         self._forget_peak()
         if number + 1 == COUNTED and self.plan.counted != "none":
@@ -219,6 +221,11 @@ class Watch:
         enough = self.plan.steps if self.plan.until_loaded else 1
         if self.plan.until_saved and self.steps.made >= enough:
             self.leave(f"stopped after a save and {self.steps.made} steps")
+
+    @property
+    def _times_steps(self) -> bool:
+        """Whether steps are left alone after the counted ones, and timed."""
+        return self.on_gpu and self.plan.counted == "some" and self.plan.mode != "shared"
 
     def _stop_counting(self) -> None:
         """From here on the program runs as it would without us: a mode around it turns torch.compile off."""
