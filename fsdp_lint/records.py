@@ -103,7 +103,7 @@ def as_text(record: Record) -> str:
     quiet = {True: ", the look-alike is quiet", False: ", the look-alike is NOT quiet", None: ""}[record.quiet]
     lines = [f"{record.rule}: {record.verdict}{quiet} ({record.how}{device}, torch {record.torch})"]
     for one in record.programs:
-        held, peak, collectives, changed = (each.replace("-", "not measured") for each in _figures(one))
+        held, peak, collectives, changed = _figures(one, "not measured")
         lines.append(f"  {_WHAT[one.what].format(one.program).replace('`', '')}: {one.said}")
         lines.append(f"    held {held}, peak {peak}, collectives a step: {collectives}, parameters changed: {changed}")
     return "\n".join(lines) + "\n"
@@ -113,10 +113,9 @@ def _row(one: Measured) -> list[str]:
     return [_WHAT[one.what].format(one.program), one.said.replace("|", "\\|"), *_figures(one)]
 
 
-def _figures(one: Measured) -> list[str]:
-    collectives = one.collectives
-    made = (
-        None if collectives is None else ", ".join(f"{count} {kind}" for kind, count in collectives.items()) or "none"
-    )
+def _figures(one: Measured, unknown: str = "-") -> list[str]:
+    sizes = [None if each is None else f"{each:,}" for each in (one.held, one.peak_bytes)]
+    kinds = None if one.collectives is None else [f"{count} {kind}" for kind, count in one.collectives.items()]
+    made = None if kinds is None else ", ".join(kinds) or "none"
     changed = None if one.parameters_changed is None else f"{one.parameters_changed:.0%}"
-    return [*("-" if each is None else f"{each:,}" for each in (one.held, one.peak_bytes)), made or "-", changed or "-"]
+    return [unknown if each is None else each for each in (*sizes, made, changed)]

@@ -24,7 +24,7 @@ from fsdp_lint.verify.progress import Silent
 from fsdp_lint.verify.proof import GRAVEST, Proof, Wish, prove
 from fsdp_lint.verify.verdicts import CONFIRMED, NOT_OBSERVABLE
 
-_TRIES = 4  # wrong programs that are run before the best verdict is taken
+_TRIES = 8  # wrong programs that are run before the best verdict is taken
 
 
 @dataclasses.dataclass(frozen=True)
