@@ -260,6 +260,22 @@ class Project:
                 return Definition("external", f"{star.module}.{name}")
         return self._submodule(path, name)
 
+    def names_a_module(self, path: Path, qualname: str) -> bool:
+        """True when a function names a class of the project, or holds one, that by its bases is an nn.Module."""
+        index = self.index(path)
+        if index is None or qualname not in index.functions:
+            return False
+        if any(self._is_module(path, inner) for inner in index.classes if inner.startswith(f"{qualname}.<locals>.")):
+            return True
+        names = sorted(name for name in index.functions[qualname].mentions if name[:1].isupper())
+        found = [one for name in names if (one := self.lookup(path, name)) is not None and one.kind == "class"]
+        return any(one.path is not None and self._is_module(one.path, one.name) for one in found)
+
+    def _is_module(self, path: Path, qualname: str) -> bool:
+        index = self.index(path)
+        cls = index.classes.get(qualname) if index is not None else None
+        return cls is not None and any(base.rpartition(".")[2].endswith("Module") for base in cls.bases)
+
     def _submodule(self, path: Path, name: str) -> Definition | None:
         inner = self.submodule(path, name)
         return Definition("file", name, inner) if inner is not None else None

@@ -297,7 +297,7 @@ class Calls(State):
         return function.node
 
     def worth_entering(self, function: Function, call: Call, self_value: Value | None = None) -> bool:
-        """True when the function reaches FSDP, gets one of its values, or is small."""
+        """True when the function reaches FSDP, gets one of its values, may make a model, or is small."""
         if function.scope is not None or isinstance(function.node, cst.Lambda):
             return True
         if (function.path, function.qualname) in self.hot or function.cls is not None or "seed" in function.name:
@@ -308,7 +308,15 @@ class Calls(State):
         info = index.functions.get(function.qualname) if index else None
         if info is None or info.lines <= SMALL or table.worth_a_look(info.mentions | info.attributes):
             return True
-        return any(isinstance(v, Unknown) and self.seen(v) for v in call.values())
+        return self.names_a_module(function) or any(isinstance(v, Unknown) and self.seen(v) for v in call.values())
+
+    def names_a_module(self, function: Function) -> bool:
+        """True when the function names an nn.Module of the project, as far as bases tell: it may make one."""
+        at = ("names a module", function.path, function.qualname)
+        if at not in self.memo:
+            self.memo[at] = Const(value=self.project.names_a_module(function.path, function.qualname))
+        found = self.memo[at]
+        return isinstance(found, Const) and bool(found.value)
 
     def is_given_model(self, value: Value) -> bool:
         """True for what is, by its name, a model that came from outside the run, or a part of one."""

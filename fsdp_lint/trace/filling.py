@@ -19,6 +19,7 @@ from fsdp_lint.trace.events import (
     Shard,
     UseParameters,
 )
+from fsdp_lint.trace.models.frameworks import is_untrained
 from fsdp_lint.trace.trace import SCHEDULERS, Trace, flag_of, related, touches
 from fsdp_lint.trace.values import (
     External,
@@ -218,7 +219,11 @@ def made_here(value: Value) -> Module | None:
         inner: Value | None = option
         while isinstance(inner, Module) and inner.wraps is not None:
             inner = inner.wraps
-        if isinstance(inner, Module) and inner.built and (inner.cls is not None or _is_plain(inner)):
+        if not isinstance(inner, Module):
+            continue
+        if inner.built and (inner.cls is not None or _is_plain(inner)):
+            return inner
+        if inner.library is not None and is_untrained(inner.library):
             return inner
     return None
 

@@ -61,6 +61,7 @@ HARMFUL = (
     "torch.distributed.checkpoint.state_dict._init_optim_state",
 )
 FRESH_MODELS = ("from_pretrained", "from_config", "_from_config", "create_model", "get_model")
+UNTRAINED = ("from_config", "_from_config")
 
 # Calls of libraries that may set seeds, by their names.
 SETS_UP = re.compile(
@@ -81,6 +82,11 @@ def is_model_class(dotted: str) -> bool:
     """True for classes of model libraries that are modules, by their names."""
     library = any(dotted.startswith(f"{name}.") for name in MODEL_LIBRARIES)
     return library and bool(MODEL_NAME.search(dotted.rpartition(".")[2]))
+
+
+def is_untrained(dotted: str) -> bool:
+    """True for what makes a model of transformers or diffusers with random values: `from_config(config)`."""
+    return dotted.startswith(("transformers.", "diffusers.")) and dotted.rpartition(".")[2] in UNTRAINED
 
 
 def has_blocks(dotted: str) -> bool:
