@@ -6,7 +6,8 @@ Under a test of the rank (`rank == 0`, `is_main_process`, an early return of the
 function): a call that all ranks must make together. These are the collectives of torch.distributed, `full_tensor()`,
 `get_model_state_dict` and its like, `torch.distributed.checkpoint.save` and `load`, `clip_grad_norm_`, forward,
 backward and optimizer step of a sharded model, `fully_shard` itself, and FSDP1's `state_dict()` and
-`summon_full_params`, and Lightning's `trainer.save_checkpoint` and `fabric.save`. Helper functions are followed.
+`summon_full_params`, Lightning's `trainer.save_checkpoint` and `fabric.save`, and `get_state_dict` and `save_state` of
+accelerate where it has an FSDP plugin. Helper functions are followed.
 
 ## Why it is wrong
 

@@ -388,12 +388,14 @@ class SetEntry(Event):
 
 @dataclass(eq=False, kw_only=True)
 class Collective(Event):
-    """Something that all ranks must do together. `op` is its name, `on` what it works on, `group` its process group."""
+    """Something that all ranks must do together. `op` is its name, `on` what it works on, `group` its process group,
+    `by` the object of a framework whose method it is."""
 
     op: str
     on: tuple[Value, ...] = ()
     group: Value | None = None
     plain: bool = False
+    by: Value | None = None
 
 
 @dataclass(eq=False, kw_only=True)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from fsdp_lint.trace.events import CheckClass, Collective, Event, Forward, Shard, TakeState
 from fsdp_lint.trace.trace import Trace, called, runs_alone, touches
-from fsdp_lint.trace.values import Literal, Module, Params, StateDict, Tensor, Value, exclusive
+from fsdp_lint.trace.values import Literal, Module, Object, Params, StateDict, Tensor, Value, exclusive, options_of
 
 FSDP = frozenset({"FullyShardedDataParallel", "FSDPModule"})
+PLUGIN = "FullyShardedDataParallelPlugin"
 GATHERS = frozenset({"get_model_state_dict", "get_optimizer_state_dict", "get_state_dict", "FSDP.optim_state_dict"})
 ALWAYS = frozenset({"full_tensor", "redistribute", "distribute_tensor"})
 STATE = frozenset(
@@ -45,11 +46,14 @@ def collective_of(trace: Trace, event: Event) -> str:
 
 def gathering_of(trace: Trace, event: Event) -> str:
     """What the event is called when it gathers what was sharded before this run: `full_tensor()`, which only DTensors
-    have, and the state of a model that the code asks whether FSDP has sharded it; empty for other events."""
+    have, the state of a model that the code asks whether FSDP has sharded it, and what accelerate gathers with an FSDP
+    plugin; empty for other events."""
     if not isinstance(event, Collective) or event.plain:
         return ""
     if event.op == "full_tensor":
         return "`full_tensor`"
+    if event.by is not None and _has_plugin(event.by):
+        return f"`{called(event.by)}.{event.op}`"
     asked = [
         check.value
         for check in trace.every(CheckClass)
@@ -58,6 +62,12 @@ def gathering_of(trace: Trace, event: Event) -> str:
     if event.op in GATHERS and any(touches(one, other) for one in event.on for other in asked):
         return f"`{event.op}`"
     return ""
+
+
+def _has_plugin(accelerator: Value) -> bool:
+    """True for an object of accelerate's that is told of FSDP here."""
+    given = accelerator.kwargs.get("fsdp_plugin") if isinstance(accelerator, Object) else None
+    return any(isinstance(one, Object) and one.cls.endswith(PLUGIN) for one, _ in options_of(given or Value()))
 
 
 def _any_sharded(trace: Trace, on: tuple[Value, ...], event: Event) -> bool:

@@ -277,7 +277,7 @@ def new_tensor(run: Machine, call: Call) -> Value:
 
 def save_method(run: Machine, call: Call) -> Value:
     """`accelerator.get_state_dict(model)`, `save_state()`: all ranks must take part."""
-    run.emit(Collective, call.site, op="get_state_dict", on=tuple(call.args))
+    run.emit(Collective, call.site, op=call.name.rpartition(".")[2], on=tuple(call.args), by=call.self_value)
     return Unknown()
 
 
