@@ -57,7 +57,7 @@ SETUP: dict[str, str | None] = {
     "every_rank_full_load.py": "one_rank_full_load.py",
     "hsdp_mesh_order.py": "hsdp_mesh_right.py",
 }
-ON_ONE = ("cpu_offload_needs_gloo.py", "gloo_training.py")  # of these one rank is enough
+ON_ONE = ("gloo_training.py",)  # of these one rank is enough
 
 
 class Bench:

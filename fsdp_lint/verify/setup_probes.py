@@ -38,7 +38,9 @@ def norms_of_offloaded(case: Case) -> Evidence:
     if error:
         return Evidence(True, error)
     if case.run.mode != "nccl":
-        return Evidence(None, f"in mode {case.run.mode} the group is not NCCL's; --mode nccl shows it, on one GPU too")
+        return Evidence(None, f"in mode {case.run.mode} the group is not NCCL's; --mode nccl on two GPUs shows it")
+    if case.run.ranks == 1:  # where nothing is sharded, nothing is reduced on the CPU
+        return Evidence(None, "one rank reduces nothing; two GPUs show it")
     if case.run.troubles or case.run.hung:
         return Evidence(None, f"ended by something else: {case.run.ended}")
     return Evidence(False, f"no error: {case.run.ended}")

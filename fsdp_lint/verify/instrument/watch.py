@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -38,6 +39,7 @@ from fsdp_lint.verify.plan import Plan
 from fsdp_lint.verify.progress import note
 
 _exit = os._exit
+_UNHEARD = 5.0  # seconds after which a rank that has not noticed that the others have left is taken to wait for them
 
 
 class Watch:
@@ -62,6 +64,7 @@ class Watch:
         log = notes / f"{rank}.calls"
         self.collectives = Collectives(sites, log, self.storages, lambda: self.steps.backward_site, shared)
         self.seen: dict[str, Any] = {}
+        self._leaving = threading.RLock()
         self._loaded = set(sys.modules)
         self._batch_hook: Any = None
 
@@ -183,6 +186,9 @@ class Watch:
             self.seen["without_gradient"] = without
             self._batch_hook.remove()
             note(self.notes, self.rank, f"step 1 of {self.plan.steps}")
+        if self.on_gpu and self.plan.until_saved and self.plan.processes > 1:
+            device = torch.cuda.current_device()
+            threading.Thread(target=self._leave_with_others, args=(device,), daemon=True).start()
 
     def _optimizers(self) -> dict[str, Any]:
         """Whose parameters the optimizers have."""
@@ -263,6 +269,7 @@ class Watch:
 
     def leave(self, ended: str, error: BaseException | None = None) -> None:
         """Writes the record and ends this process without running anything more of the program."""
+        self._leaving.acquire()  # whoever comes second waits for the end of the process
         self.collectives.on = False
         stopped = self.notes / "stopped"
         if error is not None and stopped.exists():  # another rank has seen enough, and is gone
@@ -281,6 +288,15 @@ class Watch:
             sys.stdout.flush()
             sys.stderr.flush()
         _exit(1 if error is not None else 0)
+
+    def _leave_with_others(self, device: int) -> None:
+        """Ends this rank where another has seen enough and is gone. NCCL waits for that one outside of Python, where no
+        signal is heard and, other than with gloo, no connection breaks."""
+        while not (self.notes / "stopped").exists():
+            time.sleep(0.1)
+        time.sleep(_UNHEARD)
+        torch.cuda.set_device(device)
+        self.leave("stopped with the others")
 
     def _wait_for_others(self, error: BaseException | None) -> None:
         """A rank that leaves takes its connections with it: the others may still be in the last step."""
