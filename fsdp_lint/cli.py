@@ -280,8 +280,12 @@ def verify(
     from fsdp_lint.verify.plan import Target
     from fsdp_lint.verify.processes import Terminated
 
+    # What cannot be written or drawn is better said before the run than after it.
+    for path in (output, html, markdown):
+        if path is not None and not path.absolute().parent.is_dir():
+            raise _Failure(f"{path}: no such folder")
     if html is not None:
-        page.pictures()  # if it cannot draw, better said before the run than after
+        page.pictures()
     target = Target(module=module, arguments=program) if module else Target(program[0], "", program[1:])
     entry = proof.find_entry(target)
     expectations = tuple(Expectation.parse(each) for each in expect)

@@ -90,7 +90,7 @@ def as_markdown(records: Sequence[Record]) -> str:
             f"{each.how}, {device}torch {each.torch}, {each.date} (`fsdp-lint verify --rule {each.rule} "
             f"--mode {each.mode}`): **{each.verdict}**."
         )
-        head = ["program", "what the run shows", "held", "peak", "collectives a step", "changed"]
+        head = ["program", "what the run shows", "held, bytes", "peak, bytes", "collectives a step", "changed"]
         rows = [_row(one) for one in each.programs]
         lines = [head, ["---"] * len(head), *rows]
         parts.append("\n".join(f"| {' | '.join(row)} |" for row in lines))
@@ -105,7 +105,9 @@ def as_text(record: Record) -> str:
     for one in record.programs:
         held, peak, collectives, changed = _figures(one, "not measured")
         lines.append(f"  {_WHAT[one.what].format(one.program).replace('`', '')}: {one.said}")
-        lines.append(f"    held {held}, peak {peak}, collectives a step: {collectives}, parameters changed: {changed}")
+        lines.append(
+            f"    bytes held {held}, peak {peak}, collectives a step: {collectives}, parameters changed: {changed}"
+        )
     return "\n".join(lines) + "\n"
 
 

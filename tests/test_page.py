@@ -207,6 +207,15 @@ def without(module: str) -> Iterator[str]:
     yield "from fsdp_lint.cli import main; main()"
 
 
+@pytest.mark.parametrize("option", ["--html", "--markdown", "--output"])
+def test_a_folder_that_is_not_there_is_told_before_anything_is_run(option: str, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("raise SystemExit('it was run')\n")
+    command = [sys.executable, "-m", "fsdp_lint", "verify", "train.py", option, "nowhere/report"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "fsdp-lint: nowhere/report: no such folder\n"
+
+
 def test_without_the_library_it_says_what_to_install_before_anything_is_run(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("raise SystemExit('it was run')\n")
     command = [sys.executable, "-c", "; ".join(without("matplotlib")), "verify", "train.py", "--html", "report.html"]

@@ -7,6 +7,7 @@ import dataclasses
 import datetime
 import importlib.util
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -24,6 +25,7 @@ from fsdp_lint.verify.progress import Silent
 from fsdp_lint.verify.proof import GRAVEST, Proof, Wish, prove
 from fsdp_lint.verify.verdicts import CONFIRMED, NOT_OBSERVABLE
 
+_INSTALLED = re.compile(r"/[^\s'\"()]*/(?=(?:site|dist)-packages/)")  # where this machine has its libraries
 _TRIES = 8  # wrong programs that are run before the best verdict is taken
 
 
@@ -179,10 +181,10 @@ def _measured(what: str, program: Path, found: bool, said: str, run: Run) -> Mea
         what=what,
         program=program.name,
         found=found,
-        said=said,
+        said=_INSTALLED.sub("", said),
         held=run.held.training if run.held is not None else None,
         peak_bytes=run.peak_bytes,
         collectives=kinds,
         parameters_changed=run.parameters_changed,
-        ended=run.ended,
+        ended=_INSTALLED.sub("", run.ended),
     )
