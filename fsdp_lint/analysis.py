@@ -24,7 +24,7 @@ from fsdp_lint.trace.trace import Trace
 if TYPE_CHECKING:
     from packaging.specifiers import SpecifierSet
 
-REACHING = ARGUMENTS | FRAMEWORKS.words | {word for word in WORDS if "." not in word}
+REACHING = ARGUMENTS | FRAMEWORKS.words | set(fsdp.FUNCTION_POLICIES) | {word for word in WORDS if "." not in word}
 # One analysis runs so many statements; a line that has to be parsed counts as a part of one (both measured).
 STATEMENTS_IN_ALL = 250_000
 KEPT_FOR_THE_REST = 0.3

@@ -36,8 +36,8 @@ from fsdp_lint.fix.calls import named_call, outer_call
 from fsdp_lint.fix.edits import Fix, InsertAfter
 from fsdp_lint.rule import Applicability, Finding, Rule, Severity
 from fsdp_lint.trace.events import Freeze, Handed, Shard
-from fsdp_lint.trace.granularity import asked_to_shard, has_each, is_trained, left_over, model_of
-from fsdp_lint.trace.models.frameworks import SHARDS
+from fsdp_lint.trace.granularity import asked_to_shard, has_each, is_loaded, is_trained, left_over, model_of
+from fsdp_lint.trace.models.frameworks import NO_SHARDERS, SHARDS
 from fsdp_lint.trace.trace import Trace, called, covers, related, touches
 from fsdp_lint.trace.values import Value, exclusive
 
@@ -83,7 +83,9 @@ def _is_covered(trace: Trace, model: Value, inner: list[Shard]) -> bool:
 
 
 def _is_excused(trace: Trace, model: Value, inner: list[Shard]) -> bool:
-    if not is_trained(trace, model, inner[-1]) or trace.replicated(model, inner[-1]):
+    if not is_trained(trace, model, inner[-1]) and not is_loaded(trace, model, inner[-1]):
+        return True
+    if trace.replicated(model, inner[-1]):
         return True
     if any(_may_shard(event, model, inner[0]) for event in trace.handed(model, inner[-1])):
         return True
@@ -97,7 +99,11 @@ def _is_excused(trace: Trace, model: Value, inner: list[Shard]) -> bool:
 def _may_shard(event: Handed, model: Value, first: Shard) -> bool:
     """True for unknown code that may shard the model itself: not what had it before its parts were sharded, and of the
     model's own methods only those whose names say so."""
-    if event.to in ATTRIBUTES or (event.entry == first.entry and event.order < first.order):
+    if (
+        event.to in ATTRIBUTES
+        or event.to.startswith(NO_SHARDERS)
+        or (event.entry == first.entry and event.order < first.order)
+    ):
         return False
     return not event.to.startswith(f"{called(model)}.") or bool(SHARDS.search(event.to.rpartition(".")[2]))
 

@@ -45,6 +45,7 @@ from fsdp_lint.trace.granularity import (
     block_classes,
     block_lists,
     block_paths,
+    handed_to_shard,
     has_each,
     is_container,
     is_leaf,
@@ -131,7 +132,7 @@ def _has_other_units(trace: Trace, shard: Shard) -> bool:
     if has_each(trace, shard.module) or trace.replicated(shard.module, shard):
         return True
     # Behind this call nobody can shard a part: FSDP1 wraps from the inside out, and with FSDP2 the forward raises.
-    if any(True for _ in trace.handed_before(shard.module, shard)):
+    if any(True for _ in handed_to_shard(trace, shard.module, shard)):
         return True
     for event in asked_to_shard(trace):
         if touches(event.of, shard.module) and trace.may_precede(event, shard, shard.module):

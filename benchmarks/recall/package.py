@@ -120,7 +120,7 @@ class Package:
         for path in self.plan.files:
             index = self.project.index(path)
             tables = (index.imports, index.inner_imports) if index is not None else ()
-            for target in [each for table in tables for targets in table.values() for each in targets]:
+            for target in [each for known in tables for targets in known.values() for each in targets]:
                 definition = self.project.target(path, target)
                 if definition is not None and definition.name in GENERATIONS:
                     found.add(GENERATIONS[definition.name])

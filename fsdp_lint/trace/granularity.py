@@ -11,12 +11,13 @@ from fsdp_lint.trace.events import (
     Compile,
     Event,
     Forward,
+    Handed,
     LoadState,
     Rework,
     Shard,
     ShardEach,
 )
-from fsdp_lint.trace.models.frameworks import HAS_BLOCKS, SHARDS
+from fsdp_lint.trace.models.frameworks import HAS_BLOCKS, NO_SHARDERS, SHARDS
 from fsdp_lint.trace.trace import Trace, called, covers, related, touches
 from fsdp_lint.trace.values import (
     Const,
@@ -189,8 +190,10 @@ def model_of(trace: Trace, module: Value) -> Value:
 
 
 def _acts_as_module(trace: Trace, value: Value) -> bool:
-    """True when the run treats the value as a module: it is called, sharded, or asked for its parameters."""
+    """True when the run treats the value as a module: it is called, sharded, loaded, or asked for its parameters."""
     for event in trace.events:
+        if isinstance(event, LoadState) and any(related(one, value) for one in event.into):
+            return True
         if isinstance(event, Shard | Forward) and related(event.module, value):
             return True
         if isinstance(event, BuildOptimizer):
@@ -221,6 +224,11 @@ def is_loaded(trace: Trace, model: Value, after: Event) -> bool:
         and any(related(one, model) for one in event.into)
         for event in trace.every(LoadState)
     )
+
+
+def handed_to_shard(trace: Trace, module: Value, until: Event) -> Iterator[Handed]:
+    """The calls before an event, or perhaps before it, by which unknown code gets a module that it may shard in part."""
+    return (event for event in trace.handed_before(module, until) if not event.to.startswith(NO_SHARDERS))
 
 
 def asked_to_shard(trace: Trace) -> Iterator[CallMethod]:

@@ -537,6 +537,8 @@ def called(value: Value) -> str:
         return "model"
     if value.owner is not None:
         return f"{called(value.owner)}.{value.key}"
+    if isinstance(value, Choice):
+        return called(value.options[0][0])
     return "value"
 
 

@@ -51,6 +51,8 @@ HARMLESS = (
     "threading",
     "hydra.utils.get_original_cwd",
     "transformers.trainer_pt_utils.get_module_class_from_name",
+    "accelerate.utils.fsdp_utils.get_parameters_from_modules",
+    "types",
 )
 # Its stages are sharded and called by schedules.
 HARMFUL = (
@@ -70,6 +72,8 @@ SETS_UP = re.compile(
 
 # Names of functions that may shard the module that they get, or that they are methods of.
 SHARDS = re.compile(r"shard|fsdp|parallel|(?<!un)wrap|prepare|setup|distribut|configure", re.IGNORECASE)
+# What these libraries make of a model may have other parts, but never FSDP's units (peft/mapping_func.py).
+NO_SHARDERS = ("peft.",)
 IS_MODEL = re.compile(r"^(?!_)(.*(model|module|network|block|layer|transformer)s?|(.*_)?net|h)$", re.IGNORECASE)
 # Methods that only models have which are lists of blocks with something around them.
 HAS_BLOCKS = frozenset({"gradient_checkpointing_enable", "enable_gradient_checkpointing"})

@@ -110,9 +110,24 @@ def asked(value: Value) -> Value | None:
     return None
 
 
+PLAIN = (
+    "builtins.",
+    "collections.",
+    "typing.",
+    "numbers.",
+    "enum.",
+    "pathlib.",
+    "omegaconf.",
+    "numpy.",
+    "torch.Tensor",
+)
+
+
 def class_name(value: Value) -> str:
-    """The name by which a test speaks of a class."""
-    return value.dotted if isinstance(value, External) else "" if isinstance(value, Const) else value.name
+    """The name by which a test speaks of a class; empty for what no module is an instance of: Python's own types."""
+    if isinstance(value, External):
+        return "" if value.dotted.startswith(PLAIN) else value.dotted
+    return "" if isinstance(value, Const) else value.name
 
 
 FUNCTIONS: dict[str, Handler] = {f"{path}.{name}": _static(name) for path in NAMES for name in STATIC}
