@@ -184,6 +184,11 @@ class Calls(State):
             finally:
                 self.frames.pop()
         value = choice([(option, ()) for option in options]) if options else Unknown(name=name)
+        # An empty one at the top of a file is there to be filled by somebody.
+        if isinstance(value, Sequence) and not value.items:
+            value.exact = False
+        elif isinstance(value, Mapping) and not value.items:
+            value.open = True
         if not value.name:
             value.name = name
         self.memo[at] = value

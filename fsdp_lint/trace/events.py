@@ -501,7 +501,7 @@ class LoadState(Event):
 
 @dataclass(eq=False, kw_only=True)
 class CallMethod(Event):
-    """A method of a module that is not known is called."""
+    """A method of a module that is not known is called, or it is asked for an attribute that tells what it is."""
 
     of: Value
     method: str

@@ -400,6 +400,7 @@ class Expressions(Conditions):
 
     def read(self, value: Value, name: str, node: cst.BaseExpression) -> Value:
         """`value.name` where it is read, noting parameters that are read from outside."""
+        table.note_attribute(self, value, name, self.site(node))
         found = self.attribute(value, name)
         if self._is_weight(value, name, found):
             taken = Params(name=f"{value.name}.{name}", of=(value,))

@@ -227,7 +227,7 @@ def is_loaded(trace: Trace, model: Value, after: Event) -> bool:
 
 
 def handed_to_shard(trace: Trace, module: Value, until: Event) -> Iterator[Handed]:
-    """The calls before an event, or perhaps before it, by which unknown code gets a module that it may shard in part."""
+    """The calls that come before an event, or may, by which unknown code gets a module that it may shard in part."""
     return (event for event in trace.handed_before(module, until) if not event.to.startswith(NO_SHARDERS))
 
 

@@ -45,13 +45,13 @@ def collective_of(trace: Trace, event: Event) -> str:
 
 
 def gathering_of(trace: Trace, event: Event) -> str:
-    """What the event is called when it gathers what was sharded before this run: `full_tensor()`, which only DTensors
-    have, the state of a model that the code asks whether FSDP has sharded it, and what accelerate gathers with an FSDP
-    plugin; empty for other events."""
+    """What the event is called when it gathers what was sharded before this run: the state of a model of which the code
+    asks whether FSDP has sharded it, and what accelerate gathers with an FSDP plugin; empty for other events.
+
+    `full_tensor()` tells nothing: helpers that get whole tensors too call it where they meet a DTensor.
+    """
     if not isinstance(event, Collective) or event.plain:
         return ""
-    if event.op == "full_tensor":
-        return "`full_tensor`"
     if event.by is not None and _has_plugin(event.by):
         return f"`{called(event.by)}.{event.op}`"
     asked = [

@@ -52,9 +52,19 @@ def _sources(body: Body, shard: Sharding) -> set[str]:
                     bound, source = [filled], arg.value
                 case _:
                     continue
-            if any(written(n) in found for each in bound for n in inside(each)):
-                found |= {w for n in inside(source) if (w := written(n))}
+            if any(name in found for each in bound for name in _written_in(each)):
+                found |= set(_written_in(source))
     return found
+
+
+def _written_in(node: cst.CSTNode) -> Iterator[str]:
+    """The names in an expression, each with all attributes behind it."""
+    name = written(node)
+    if name:
+        yield name
+        return
+    for child in node.children:
+        yield from _written_in(child)
 
 
 def without(body: Body, call: cst.Call) -> Statements:
@@ -159,7 +169,9 @@ def filter_sites(view: View) -> Iterator[Edit]:
                 continue
             tests = [n for n in body.up(shard.call) if isinstance(n, cst.If) and loop in list(body.up(n))]
             inner = [t for t in tests if body.parents[t] is loop.body]
-            if len(tests) == 1 and inner and tests[0].orelse is None:
+            # What goes on to the next round behind the test filters, too.
+            goes_on = any(isinstance(n, cst.Continue) for test in inner for n in inside(test.body))
+            if len(tests) == 1 and inner and tests[0].orelse is None and not goes_on:
                 yield Edit(tests[0], body.qualname, Edits().replace(tests[0].test, cst.Name("True")))
 
 

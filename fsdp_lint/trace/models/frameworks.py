@@ -72,11 +72,12 @@ SETS_UP = re.compile(
 
 # Names of functions that may shard the module that they get, or that they are methods of.
 SHARDS = re.compile(r"shard|fsdp|parallel|(?<!un)wrap|prepare|setup|distribut|configure", re.IGNORECASE)
-# What these libraries make of a model may have other parts, but never FSDP's units (peft/mapping_func.py).
-NO_SHARDERS = ("peft.",)
+# What these libraries make of a model has other parts or kernels, but never units of FSDP (peft/mapping_func.py,
+# liger_kernel/transformers/monkey_patch.py).
+NO_SHARDERS = ("peft.", "liger_kernel.")
 IS_MODEL = re.compile(r"^(?!_)(.*(model|module|network|block|layer|transformer)s?|(.*_)?net|h)$", re.IGNORECASE)
-# Methods that only models have which are lists of blocks with something around them.
-HAS_BLOCKS = frozenset({"gradient_checkpointing_enable", "enable_gradient_checkpointing"})
+# Methods and attributes that only models have which are lists of blocks with something around them.
+HAS_BLOCKS = frozenset({"gradient_checkpointing_enable", "enable_gradient_checkpointing", "_no_split_modules"})
 
 MODEL_LIBRARIES = ("transformers", "diffusers", "timm", "torchvision.models", "open_clip", "peft", "x_transformers")
 MODEL_NAME = re.compile(r"(Model|For[A-Z]\w+|LMHead\w*|Transformer\w*|UNet\w*|ViT|VisionTransformer|Autoencoder\w*)$")

@@ -148,6 +148,12 @@ def unknown_method(run: Machine, function: Value, call: Call) -> None:
         run.emit(CallMethod, call.site, of=owner, method=function.key)
 
 
+def note_attribute(run: Machine, owner: Value, name: str, site: Site) -> None:
+    """A module is asked for an attribute that only some kind of models has."""
+    if name in frameworks.HAS_BLOCKS and name.startswith("_") and isinstance(owner, Module | Unknown):
+        run.emit(CallMethod, site, of=owner, method=name)
+
+
 def buffers(run: Machine, call: Call) -> Value:
     """`module.buffers()`: tensors of the module, of which no more is known."""
     return Sequence(items=[run.child(call.self_value, "buffers()")], exact=False)

@@ -200,6 +200,7 @@ def getattr_(run: Machine, call: Call) -> Value:
     name = constant_name(call.get(1, ""))
     owner = call.first()
     if name:
+        init.note_attribute(run, owner, name, call.site)
         default = fsdp1.missing(run, call)
         return default if default is not None else run.attribute(owner, name)
     return run.child(owner, f"[{(call.get(1, '') or Unknown()).name or '?'}]")

@@ -352,7 +352,8 @@ def call_library(run: Machine, dotted: str, call: Call) -> Value:
     if last in frameworks.FRESH_MODELS:
         loaded = run.new(Module(library=dotted, args=tuple(call.args), kwargs=dict(call.kwargs)))
         precision.note_loaded(run, call, loaded, last)
-        whole = not any(isinstance(one, Module) for one in call.args[:1])  # around a model, an adapter alone is read
+        # Around a model, an adapter alone is read.
+        whole = not dotted.startswith("peft.Peft") and not any(isinstance(one, Module) for one in call.args[:1])
         if last == "from_pretrained" and whole and not call.open and not PLACING & set(call.kwargs):
             run.emit(ReadWhole, call.site, value=loaded)
         return loaded
@@ -436,6 +437,9 @@ def call_unknown(run: Machine, function: Value, call: Call) -> Value | None:
 
 
 class_asked = fsdp1.asked
+
+
+note_attribute = init.note_attribute
 
 
 def note_built(run: Machine, made: Module) -> None:
