@@ -52,9 +52,14 @@ def _sources(body: Body, shard: Sharding) -> set[str]:
                     bound, source = [filled], arg.value
                 case _:
                     continue
-            if any(name in found for each in bound for name in _written_in(each)):
+            if any(_leads(name, found) for each in bound for name in _written_in(each)):
                 found |= set(_written_in(source))
     return found
+
+
+def _leads(name: str, found: set[str]) -> bool:
+    """True for one of the names, and for what some of them are attributes of."""
+    return any(one == name or one.startswith(f"{name}.") for one in found)
 
 
 def _written_in(node: cst.CSTNode) -> Iterator[str]:
