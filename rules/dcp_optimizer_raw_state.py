@@ -32,11 +32,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fsdp_lint.rule import Finding, Rule, Severity
-from fsdp_lint.trace.events import LoadState, Step
+from fsdp_lint.fix.edits import Edit, Fix
+from fsdp_lint.fix.gathering import as_optimizer_state, as_set_optimizer_state
+from fsdp_lint.rule import Applicability, Finding, Rule, Severity
+from fsdp_lint.trace.events import Collective, LoadState, Step, TakeState
 from fsdp_lint.trace.saving import raw_optimizer_states, shards_of
 from fsdp_lint.trace.trace import Trace, called
-from fsdp_lint.trace.values import Const, Optimizer, exclusive
+from fsdp_lint.trace.values import Const, Optimizer, Unknown, exclusive
 
 EAGER = ("Adagrad",)
 
@@ -59,8 +61,33 @@ def check(trace: Trace) -> Iterator[Finding]:
                     (shard, f"`{called(shard.module)}` is sharded here"),
                     *([(taken, "the empty state is taken here")] if taken is not None else []),
                 ],
+                fix=_fix(trace, load),
             )
             break
+
+
+def _fix(trace: Trace, load: LoadState) -> Fix | None:
+    """The state that is loaded into is made by `get_optimizer_state_dict`, and so is each that is saved: the names in
+    the file are others then. What was loaded is set by `set_optimizer_state_dict`."""
+    edits: list[Edit] = []
+    taken = {id(optimizer) for _, optimizer in raw_optimizer_states(load.state or Unknown())}
+    saved = [on for event in trace.every(Collective) if event.op.endswith("checkpoint.save") for on in event.on]
+    stored = {id(state) for value in (load.state or Unknown(), *saved) for state, _ in raw_optimizer_states(value)}
+    for take in trace.every(TakeState):
+        state = take.state
+        if id(state) not in stored or not isinstance(state.of, Optimizer):
+            continue
+        made = as_optimizer_state(trace, take, state.of)
+        if made is None:
+            return None
+        edits += made
+    for put in trace.every(LoadState):
+        if put.how == "load_state_dict" and isinstance(put.into[0], Optimizer) and id(put.into[0]) in taken:
+            made = as_set_optimizer_state(trace, put, put.into[0])
+            if made is None:
+                return None
+            edits += made
+    return Fix("Make, and set, the optimizer's state by its parameters' names", tuple(edits), Applicability.UNSAFE)
 
 
 def _is_fresh(trace: Trace, optimizer: Optimizer, load: LoadState) -> bool:
@@ -77,4 +104,10 @@ def _has_momentum(optimizer: Optimizer) -> bool:
     return momentum is not None and not (isinstance(momentum, Const) and not momentum.value)
 
 
-RULE = Rule(check, code="FSDP304", severity=Severity.ERROR, since="0.1.0")
+RULE = Rule(
+    check,
+    code="FSDP304",
+    severity=Severity.ERROR,
+    fixes=frozenset({Applicability.UNSAFE}),
+    since="0.1.0",
+)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from typing import TypeGuard
 
 from fsdp_lint.fix.arguments import argument, function_of, is_path, keywords, receiver_of, text_of
 from fsdp_lint.fix.calls import assigned_call, knows
-from fsdp_lint.fix.edits import Edit, EnsureImport
+from fsdp_lint.fix.edits import Edit, EnsureImport, Replace
 from fsdp_lint.fix.ranks import AllRanks, Collected, above_rank_test, by_all_ranks, on_rank_zero, opened_around
 from fsdp_lint.fix.spelling import spelled
 from fsdp_lint.source.file import Site
-from fsdp_lint.trace.events import Backward, Save, Step, TakeState
+from fsdp_lint.trace.events import Backward, BuildOptimizer, Event, LoadState, Save, Step, TakeState
 from fsdp_lint.trace.models.checkpoint import STATE
 from fsdp_lint.trace.saving import by_every_rank, by_rank_zero, optimizer_states
 from fsdp_lint.trace.trace import Trace, called, called_by_one_rank, common_depth, rank_guard
@@ -26,14 +27,12 @@ def saved_whole(trace: Trace, save: Save, states: Iterable[StateDict]) -> tuple[
     the others cannot be, or where it is not seen who saves.
     """
     wanted: list[tuple[Collected, tuple[Edit, ...]]] = []
-    beside: list[TakeState] = []
     for state in states:
         found = _collected(trace, save, state)
         if found is None:
             return None
         wanted.append(found)
-        beside += [take for take in (trace.taken(state),) if take is not None]
-    wanted += [found for state in optimizer_states(trace, save) if (found := _collected(trace, save, state, beside))]
+    wanted += [found for state in optimizer_states(trace, save) if (found := _collected(trace, save, state))]
     unique = {id(each.call.node): (each, imports) for each, imports in wanted}
     alone: tuple[Edit, ...] | None = ()
     home = opened_around(save.site)
@@ -48,13 +47,8 @@ def saved_whole(trace: Trace, save: Save, states: Iterable[StateDict]) -> tuple[
     return *edits, *alone, *(edit for _, imports in unique.values() for edit in imports)
 
 
-def _collected(
-    trace: Trace, save: Save, state: StateDict, beside: Sequence[TakeState] = ()
-) -> tuple[Collected, tuple[Edit, ...]] | None:
-    """The call that takes the state dict, and what is to stand there, with its imports.
-
-    `beside` are the calls that take the states of models for the same file.
-    """
+def _collected(trace: Trace, save: Save, state: StateDict) -> tuple[Collected, tuple[Edit, ...]] | None:
+    """The call that takes the state dict, and what is to stand there, with its imports."""
     take = trace.taken(state)
     if take is None or not (by_every_rank(save) or by_rank_zero(save)):
         return None
@@ -68,7 +62,7 @@ def _collected(
         take.stack != save.stack or above_rank_test(save.site) is None or called_by_one_rank(take)
     ):
         return None
-    return _of_optimizer(take, state, beside) if isinstance(state.of, Optimizer) else _of_model(take)
+    return _of_optimizer(trace, take, state.of) if isinstance(state.of, Optimizer) else _of_model(take)
 
 
 def _of_model(take: TakeState) -> tuple[Collected, tuple[Edit, ...]] | None:
@@ -96,34 +90,61 @@ def _of_model(take: TakeState) -> tuple[Collected, tuple[Edit, ...]] | None:
     return Collected(site, text, "model_state"), (*gather[1], *options[1])
 
 
-def _of_optimizer(
-    take: TakeState, state: StateDict, beside: Sequence[TakeState]
-) -> tuple[Collected, tuple[Edit, ...]] | None:
+def _of_optimizer(trace: Trace, take: TakeState, of: Optimizer) -> tuple[Collected, tuple[Edit, ...]] | None:
     site, function, optimizer = take.site, function_of(take.site), receiver_of(take.site)
     options, gather = spelled(site, STATE, "StateDictOptions"), spelled(site, STATE, "get_optimizer_state_dict")
     if function is None or optimizer is None or options is None or gather is None or _has_arguments(site):
         return None
-    model = _model_of(take, state, beside)
+    model = _model_of(trace, take, of)
     if text_of(function).rpartition(".")[2] != "state_dict" or model is None or not is_path(optimizer):
         return None
     text = f"{gather[0]}({model}, {text_of(optimizer)}, options={options[0]}({FULL}))"
     return Collected(site, text, "optimizer_state"), (*gather[1], *options[1])
 
 
-def _model_of(take: TakeState, state: StateDict, beside: Sequence[TakeState]) -> str | None:
-    """What the optimizer's one model is called where its state is taken."""
-    assert isinstance(state.of, Optimizer)
-    models = {id(module): module for params in state.of.holds for module in params.of}
+def as_optimizer_state(trace: Trace, take: TakeState, optimizer: Optimizer) -> tuple[Edit, ...] | None:
+    """`optimizer.state_dict()` as `get_optimizer_state_dict(model, optimizer)`."""
+    function, receiver = function_of(take.site), receiver_of(take.site)
+    made = spelled(take.site, STATE, "get_optimizer_state_dict")
+    if function is None or receiver is None or made is None or _has_arguments(take.site):
+        return None
+    model = _model_of(trace, take, optimizer)
+    if model is None or not is_path(receiver) or text_of(function).rpartition(".")[2] != "state_dict":
+        return None
+    return Replace(take.site, f"{made[0]}({model}, {text_of(receiver)})"), *made[1]
+
+
+def as_set_optimizer_state(trace: Trace, load: LoadState, optimizer: Optimizer) -> tuple[Edit, ...] | None:
+    """`optimizer.load_state_dict(state)` as `set_optimizer_state_dict(model, optimizer, state)`."""
+    receiver, state = receiver_of(load.site), argument(load.site, "state_dict", 0)
+    made = spelled(load.site, STATE, "set_optimizer_state_dict")
+    model = _model_of(trace, load, optimizer)
+    if receiver is None or state is None or made is None or model is None or not is_path(receiver):
+        return None
+    return Replace(load.site, f"{made[0]}({model}, {text_of(receiver)}, {text_of(state)})"), *made[1]
+
+
+def _model_of(trace: Trace, at: Event, optimizer: Optimizer) -> str | None:
+    """What the optimizer's one model is called in the body in which an event happens."""
+    models = {id(module): module for params in optimizer.holds for module in params.of}
     if len(models) != 1:
         return None
-    site, model = take.site, next(iter(models.values()))
-    for other in beside:
-        named = receiver_of(other.site) if other.stack == take.stack and other.state.of is model else None
+    model = next(iter(models.values()))
+    for other in trace.events:
+        about = other.state.of if isinstance(other, TakeState) else other.into[0] if _loads(other) else None
+        named = receiver_of(other.site) if about is model and other.stack == at.stack else None
         if named is not None and is_path(named):
             return text_of(named)
     name = called(model)
+    builds = [params for build in trace.every(BuildOptimizer) for params in build.optimizer.holds]
+    if any(called(other) == name and other is not model for params in builds for other in params.of):
+        return None  # the name is what a function called each of them
     names = (name, f"self.{name.rpartition('.')[2]}")
-    return next((each for each in names if knows(site, each)), None)
+    return next((each for each in names if knows(at.site, each)), None)
+
+
+def _loads(event: Event) -> TypeGuard[LoadState]:
+    return isinstance(event, LoadState) and event.how == "load_state_dict"
 
 
 def _has_arguments(site: Site) -> bool:
