@@ -11,9 +11,9 @@ accelerate where it has an FSDP plugin. Helper functions are followed.
 
 ## Why it is wrong
 
-The other ranks never come, and the call waits: measured with gloo until the timeout, with NCCL until the watchdog (10
-minutes by default). Worse, if the other ranks go on to the next collective, NCCL pairs the two, and **`full_tensor()`
-under `rank == 0` returns a wrong tensor first** and hangs later.
+The other ranks never come, and the call waits: measured with gloo (torch 2.13.0) until the timeout, with NCCL (2.11)
+until the watchdog (10 minutes by default). Worse, if the other ranks go on to the next collective, NCCL pairs the two,
+and **`full_tensor()` under `rank == 0` returns a wrong tensor first** and hangs later.
 
 ## How to mend it
 

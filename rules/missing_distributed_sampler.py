@@ -7,9 +7,10 @@ not divided by rank, whose batches go into the forward of a sharded model in a t
 
 ## Why it is wrong
 
-Data parallel training is to give each rank another part of each batch. Without a sampler that knows the ranks, and
-with one seed, all ranks get the same samples in the same order: measured on two ranks, the result is **bit for bit
-that of one process**. R GPUs do the work of one, an epoch takes R times as long as it should, and nothing says so.
+Data parallel training is to give each rank another part of each batch. Without a sampler that knows the ranks, and with
+one seed, all ranks get the same samples in the same order: measured on torch 2.13.0 with two gloo ranks, the result is
+**bit for bit that of one process**. R GPUs do the work of one, an epoch takes R times as long as it should, and nothing
+says so.
 
 ## How to mend it
 

@@ -10,9 +10,9 @@ the end of the round: `if val_loss > best: break`.
 ## Why it is wrong
 
 Each rank has another batch, so one of them may skip what the others do. Forward and backward of a sharded model gather
-and reduce with all ranks: measured with gloo, the others wait until the timeout; with NCCL until the watchdog ends the
-job, or one rank's all-gather is paired with another's all-reduce. Where only the step is skipped nothing hangs, and the
-shards of that rank stay behind those of the others, silently.
+and reduce with all ranks: measured on torch 2.13.0 with gloo, the others wait until the timeout; on 2.11 with NCCL
+until the watchdog ends the job, or one rank's all-gather is paired with another's all-reduce. Where only the step is
+skipped nothing hangs, and the shards of that rank stay behind those of the others, silently.
 
 ## How to mend it
 

@@ -10,8 +10,8 @@ inside: an evaluation.
 
 The parts differ in length where the number of ranks does not divide that of the items. Every forward of a sharded model
 gathers its parameters with all ranks, so the ranks that have one batch more wait for the others: measured on two ranks,
-with gloo until the timeout, with NCCL until the watchdog ends the job, with an all-gather on one rank and the next
-collective on the other. FSDP has no `join()`, as DDP has, to help out.
+with gloo (torch 2.13.0) until the timeout, with NCCL (2.11) until the watchdog ends the job, with an all-gather on one
+rank and the next collective on the other. FSDP has no `join()`, as DDP has, to help out.
 
 ## How to mend it
 
