@@ -21,7 +21,8 @@ Call `fully_shard(model)` last, with the same keywords as for the blocks.
 ## When to leave it
 
 Where every part that holds parameters is sharded by its own call, where the rest is frozen, handed to DDP or
-`replicate`, or where its gradients are averaged by hand. The rule is silent where it cannot see who shards the root.
+`replicate`, or where its gradients are averaged by hand. A loop over `model.modules()` meets the model itself, too: the
+rule speaks where a test of the class or of the name keeps it out. It is silent where it cannot see who shards the root.
 
 ## References
 
@@ -35,6 +36,7 @@ from collections.abc import Iterator
 from fsdp_lint.fix.calls import named_call, outer_call
 from fsdp_lint.fix.edits import Fix, InsertAfter
 from fsdp_lint.rule import Applicability, Finding, Rule, Severity
+from fsdp_lint.trace.drawing import may_shard_itself
 from fsdp_lint.trace.events import Freeze, Handed, Shard
 from fsdp_lint.trace.granularity import asked_to_shard, has_each, is_loaded, is_trained, left_over, model_of
 from fsdp_lint.trace.models.frameworks import NO_SHARDERS, SHARDS
@@ -79,7 +81,7 @@ def _is_covered(trace: Trace, model: Value, inner: list[Shard]) -> bool:
         if any(covers(one, model) for one in (shard.module, *shard.group)):
             if any(not exclusive(shard.guards, part.guards) for part in inner):
                 return True
-    return has_each(trace, model)
+    return has_each(trace, model) or any(may_shard_itself(part, model) for part in inner)
 
 
 def _is_excused(trace: Trace, model: Value, inner: list[Shard]) -> bool:

@@ -3,7 +3,8 @@
 ## What it finds
 
 A `try` around a sharding call whose `except Exception:` (or bare `except:`, or one of `RuntimeError` or
-`AssertionError`, which sharding raises) neither raises nor ends the program, where the model is used after it.
+`AssertionError`, which sharding raises) neither raises nor ends the program, where the model is used after it. So does
+`with contextlib.suppress(Exception):`.
 
 ## Why it is wrong
 
@@ -19,8 +20,9 @@ Let the error end the job: leave the `try` away, or log it and `raise`.
 
 ## When to leave it
 
-Where the handler shards or replicates the model in another way, or the error is caught around the whole training, the
-rule is silent, and so it is for handlers of other errors (`ImportError`, `AttributeError`), which look for a feature.
+Where the handler shards or replicates the model in another way, where the error is kept and raised later, or where it
+is caught around the whole training, the rule is silent, and so it is for handlers of other errors (`ImportError`,
+`AttributeError`), which look for a feature.
 
 ## References
 
@@ -34,7 +36,7 @@ from collections.abc import Iterator
 from fsdp_lint.rule import Finding, Rule, Severity
 from fsdp_lint.trace.events import BuildOptimizer, Event, Forward, Handed, Replicate, Shard, Swallow
 from fsdp_lint.trace.trace import Trace, called, touches
-from fsdp_lint.trace.values import Value, parts
+from fsdp_lint.trace.values import Guards, Value, parts
 
 
 def check(trace: Trace) -> Iterator[Finding]:
@@ -44,7 +46,7 @@ def check(trace: Trace) -> Iterator[Finding]:
         if not tried or _is_handled(trace, swallow, tried):
             continue
         use = next((event for event in trace.events if _goes_on(event, swallow, tried)), None)
-        if use is None:
+        if use is None or _raises_later(trace, swallow, use):
             continue
         yield Finding(
             at=swallow,
@@ -58,7 +60,7 @@ def check(trace: Trace) -> Iterator[Finding]:
 
 
 def _is_inside(event: Event, swallow: Swallow) -> bool:
-    return any(literal.key == swallow.key and not literal.holds for literal in event.guards)
+    return _is_excluded(event.guards, swallow)
 
 
 def _is_handled(trace: Trace, swallow: Swallow, tried: list[Shard]) -> bool:
@@ -69,6 +71,21 @@ def _is_handled(trace: Trace, swallow: Swallow, tried: list[Shard]) -> bool:
         and any(touches(event.module, shard.module) for shard in tried)
         for event in trace.events
     )
+
+
+def _raises_later(trace: Trace, swallow: Swallow, use: Event) -> bool:
+    """True when the program may end by an error of its own before it uses the model, as one that kept this one does."""
+    return any(
+        leave.failed
+        and swallow.order < leave.order <= use.order
+        and swallow.stack[: len(leave.stack)] == leave.stack
+        and not _is_excluded(leave.guards, swallow)
+        for leave in trace.leaves
+    )
+
+
+def _is_excluded(guards: Guards, swallow: Swallow) -> bool:
+    return any(literal.key == swallow.key and not literal.holds for literal in guards)
 
 
 def _goes_on(event: Event, swallow: Swallow, tried: list[Shard]) -> bool:

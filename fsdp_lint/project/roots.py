@@ -274,7 +274,9 @@ def _importers_of(project: Project, wanted: dict[str, set[Path]], rest: list[Pat
             words = set(IDENTIFIER.findall(spelled_out(path, path.read_bytes())))
         except OSError:
             continue
-        if words.isdisjoint(names) or words.isdisjoint(stems):
+        # `from . import name` spells no module.
+        inside = any(folder / "__init__.py" in homes for folder in path.parents)
+        if words.isdisjoint(names) or (words.isdisjoint(stems) and not inside):
             continue
         caller = project.index(path)
         if caller is not None and _imports_any(project, caller, set(wanted), homes):

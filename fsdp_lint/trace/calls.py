@@ -219,6 +219,7 @@ class Calls(State):
                     finally:
                         self.frames.pop()
             self.memo[at] = Sequence(items=found)
+            cls.bases = tuple(found)
         result = self.memo[at]
         assert isinstance(result, Sequence)
         return tuple(result.items)
@@ -366,7 +367,8 @@ class Calls(State):
             return Unknown(inputs=tuple(call.values()))
         before = len(self.trace.events)
         value = self._enter(function, node, source, call, self_value)
-        if len(self.trace.events) == before:
+        # A module that is made anew is another one each time, though making it is no event.
+        if len(self.trace.events) == before and not any(isinstance(one, Module) for one in parts(value)):
             if key is not None:
                 self.memo[key] = value
             self.quiet[quiet] += 1

@@ -377,10 +377,10 @@ class Conditions(Calls):
         if known and all(k is False for k in known):
             return False
         key = ("isinstance", value.number, names)
-        depth = len(self.stack)
+        depth, asked = len(self.stack), tuple(wanted)
         return Condition(
-            true=(Literal(key, True, "type", depth, value, names),),
-            false=(Literal(key, False, "type", depth, value, names),),
+            true=(Literal(key, True, "type", depth, value, names, values=asked),),
+            false=(Literal(key, False, "type", depth, value, names, values=asked),),
         )
 
     def is_instance(self, value: Value, cls: Value) -> bool | None:

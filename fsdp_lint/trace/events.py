@@ -70,7 +70,9 @@ class CallPolicy(Event):
 
 @dataclass(eq=False, kw_only=True)
 class Swallow(Event):
-    """A handler of every exception that goes on: `key` is that of the test which holds inside its `try`."""
+    """A handler of every exception that goes on: `key` is that of the test which fails inside its `try`.
+
+    So does a with-block of `contextlib.suppress`."""
 
     key: tuple[object, ...]
 
@@ -380,7 +382,7 @@ class SetDivisor(Event):
 
 @dataclass(eq=False, kw_only=True)
 class SetEntry(Event):
-    """An entry of a state dict, or of what a file held, is replaced or added."""
+    """An entry of a state dict or of what a file held is replaced or added, or a tensor becomes an entry of another."""
 
     container: Value
     content: Value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -53,6 +54,12 @@ NORMS = frozenset({"LayerNorm", "RMSNorm", "GroupNorm", "BatchNorm1d", "BatchNor
 ANY_LEAF = LEAVES | {"Embedding"}
 FEW = 100_000
 CONTAINERS = ("ModuleList", "Sequential", "ModuleDict")
+# The classes of torch.nn (2.13) that hold parameters, or may; InstanceNorm does on demand only.
+PARAMETRIC = re.compile(
+    r"(Lazy)?(Linear|Bilinear|Conv(Transpose)?[123]d|(Sync)?BatchNorm([123]d)?)|Embedding(Bag)?|(Layer|RMS|Group)Norm"
+    r"|MultiheadAttention|Transformer\w*|(RNN|LSTM|GRU)(Cell|Base|CellBase)?|PReLU|Parameter(List|Dict)"
+    r"|AdaptiveLogSoftmaxWithLoss|LinearCrossEntropyLoss|Module|DataParallel"
+)
 
 
 def last_name(dotted: str) -> str:
@@ -311,43 +318,13 @@ def _owns_parameters(module: Module) -> bool:
     last = last_name(module.library)
     if last in CONTAINERS:
         return any(_owns_parameters(child) for child in module.children.values())
-    return last in ANY_LEAF or not module.library.startswith("torch.nn.") or (last[:1].isupper() and last not in PLAIN)
+    return not module.library.startswith("torch.nn.") or (last[:1].isupper() and not _is_plain(module.library))
 
 
-PLAIN = frozenset(
-    {
-        "ReLU",
-        "GELU",
-        "SiLU",
-        "Tanh",
-        "Sigmoid",
-        "Softmax",
-        "Dropout",
-        "Identity",
-        "Flatten",
-        "MaxPool2d",
-        "AvgPool2d",
-        "AdaptiveAvgPool1d",
-        "AdaptiveAvgPool2d",
-        "CrossEntropyLoss",
-        "MSELoss",
-        "LeakyReLU",
-        "ELU",
-        "Softplus",
-        "Hardswish",
-        "Mish",
-        "Unflatten",
-        "Upsample",
-        "PixelShuffle",
-        "ZeroPad2d",
-        "LogSoftmax",
-        "BCEWithLogitsLoss",
-        "NLLLoss",
-        "L1Loss",
-        "Dropout1d",
-        "Dropout2d",
-    }
-)
+def _is_plain(library: str) -> bool:
+    """True for classes of torch.nn that hold no parameters: activations, losses, pooling and the like."""
+    last = last_name(library)
+    return library.startswith("torch.nn.") and last[:1].isupper() and not PARAMETRIC.fullmatch(last)
 
 
 def block_lists(model: Value) -> Iterator[tuple[str, Module]]:
@@ -406,7 +383,14 @@ def _is_block_list(container: Module) -> bool:
 
 def is_leaf(module: Value) -> bool:
     """True for library layers that hold no other modules."""
-    return isinstance(module, Module) and module.library is not None and last_name(module.library) in ANY_LEAF | PLAIN
+    return (
+        isinstance(module, Module)
+        and module.library is not None
+        and (
+            last_name(module.library) in ANY_LEAF
+            or (_is_plain(module.library) and last_name(module.library) not in CONTAINERS)
+        )
+    )
 
 
 def is_container(module: Value) -> bool:

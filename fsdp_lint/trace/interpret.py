@@ -39,6 +39,7 @@ from fsdp_lint.trace.values import (
     Unknown,
     Value,
     choice,
+    made_of,
 )
 
 # What sharding raises is among these; ImportError and AttributeError look for a feature.
@@ -296,7 +297,8 @@ class Interpreter(Registries):
             key = index.value if isinstance(index, Const) else index.name or "?"
             self.attach(container, f"[{key!r}]", value, self.site(target))
             self.store(container, f"[{key!r}]", value)
-            if any(isinstance(one, Loaded | StateDict) for one in container.line()):
+            into_state = any(isinstance(one, Loaded | StateDict) for one in container.line())
+            if into_state or any(isinstance(one, Tensor) for one in made_of(value)):
                 self.emit(SetEntry, self.site(target), container=container, content=value)
             table.set_buffer(self, container, index, self.site(target))
 
@@ -513,13 +515,34 @@ class Interpreter(Registries):
             entered = self._enter_context(value, self.site(item.item), leave)
             if item.asname is not None:
                 self.assign(item.asname.name, entered)
-        self.run_body(node.body)
+        if any(self._suppresses(item.item) for item in node.items):
+            self._suppressed(node)
+        else:
+            self.run_body(node.body)
         dead = self.frame.dead
         for value, site in reversed(leave):
             exit_method = self.attribute(value, "__exit__")
             if isinstance(exit_method, Bound) and not dead:
                 self.invoke(exit_method, Call(site=site, args=[Const(value=None)] * 3))
         del self.contexts[depth:]
+
+    def _suppresses(self, node: cst.BaseExpression) -> bool:
+        """True for `contextlib.suppress` of all errors, or of those that fail inside libraries."""
+        if not isinstance(node, cst.Call) or not any(table.words(arg) & _WIDE for arg in node.args):
+            return False
+        return table.is_suppress(self.evaluate(node.func))
+
+    def _suppressed(self, node: cst.With) -> None:
+        """A body whose errors are suppressed: it ends, or what follows is reached without it."""
+        key = ("except", id(node))
+        failed, fine = (Literal(key, holds, "handler", depth=len(self.stack)) for holds in (True, False))
+
+        def swallow() -> None:
+            self.emit(Swallow, self.site(node), key=key)
+
+        depth = len(self.guards)
+        self.branch([((fine,), lambda: self.run_body(node.body)), ((failed,), swallow)])
+        self.guards[depth:] = [guard for guard in self.guards[depth:] if guard.kind != "handler"]
 
     def _enter_context(self, value: Value, site: Site, leave: list[tuple[Value, Site]]) -> Value:
         if isinstance(value, Instance):

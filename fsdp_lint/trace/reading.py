@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fsdp_lint.trace.events import Collective, Event, Handed, Shard
+from fsdp_lint.trace.events import Collective, Event, Handed, SetEntry, Shard
 from fsdp_lint.trace.models.collectives import AGREEING
 from fsdp_lint.trace.trace import Trace
-from fsdp_lint.trace.values import Params, Rank, StateDict, Tensor, Unknown, Value, parts
+from fsdp_lint.trace.values import Params, Rank, StateDict, Tensor, Unknown, Value, origins, parts
 
 if TYPE_CHECKING:
     from fsdp_lint.source.file import Site
@@ -48,9 +48,10 @@ def cut_at(tensor: Tensor) -> Site | None:
 
 def agreed_later(trace: Trace, tensor: Tensor) -> bool:
     """True when the ranks bring the value together by a collective, or when it goes where that cannot be seen."""
+    vectors = {event.container.number for event in trace.every(SetEntry) if _comes_from(event.content, tensor)}
     for event in trace.events:
         if isinstance(event, Collective) and event.op in AGREEING:
-            if any(_comes_from(value, tensor) for value in event.on):
+            if any(_comes_from(value, tensor) or vectors & origins(value) for value in event.on):
                 return True
         if isinstance(event, Handed) and any(_comes_from(value, tensor) for value in event.values):
             quiet = event.to.rpartition(".")[2].startswith(QUIET)

@@ -286,7 +286,7 @@ class Partial(Value):
 
 @dataclass(eq=False)
 class Class(Value):
-    """A class of the project."""
+    """A class of the project. `bases` are filled in when they are first asked for, at the latest when it is called."""
 
     path: Path = Path()
     qualname: str = ""

@@ -236,3 +236,15 @@ def hooks_of_an_optimizer():
     net = nn.Linear(2, 2)
     optimizer = torch.optim.AdamW(net.parameters())  # event: BuildOptimizer(of=net, sharding=later)
     optimizer.register_step_post_hook(lambda *_: fully_shard(net))  # event: Shard(module=net)
+
+
+def tower():
+    return nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
+
+
+def two_of_one_factory(batch):
+    """Each call makes a model of its own."""
+    net = tower()
+    fully_shard(net)  # event: Shard(module=net, guards=0)
+    check = tower()
+    return torch.optim.SGD(check.parameters(), lr=0.1)  # event: BuildOptimizer(of=check, sharding=none)

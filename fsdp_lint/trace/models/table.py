@@ -496,6 +496,11 @@ def context_name(value: Value, node: cst.BaseExpression) -> str:
     return next(iter(sorted(words(node))), "")
 
 
+def is_suppress(value: Value) -> bool:
+    """True for `contextlib.suppress`."""
+    return isinstance(value, External) and value.dotted == "contextlib.suppress"
+
+
 def backwards(run: Machine, value: Sequence) -> list[Value]:
     """The items of `value[::-1]`."""
     return [python.last_first(run, item) for item in reversed(value.items)]

@@ -1,0 +1,100 @@
+"""Whether a loop over the modules of a model shards the model itself, too."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fsdp_lint.trace.events import Shard
+from fsdp_lint.trace.trace import related
+from fsdp_lint.trace.values import Class, External, Literal, Module, Sequence, Unknown, Value, made_of
+
+
+def may_shard_itself(shard: Shard, model: Value) -> bool:
+    """True when a sharding call in a loop over `model.modules()` meets `model` itself, unless a test keeps it out."""
+    drawn = shard.module
+    if not isinstance(drawn, Module) or drawn.each != "modules" or drawn.owner is None:
+        return False
+    if not related(drawn.owner, model):
+        return False
+    return all(_outcome(test.key, test, drawn, drawn.owner) is not (not test.holds) for test in shard.guards)
+
+
+def _outcome(key: tuple[Any, ...], test: Literal, drawn: Module, model: Value) -> bool | None:
+    """How a test of one of many modules comes out for the model itself; None where that is not known."""
+    match key:
+        case ("all", inner):
+            found = [(_outcome(one, test, drawn, model), holds) for one, holds in inner]
+            if any(outcome is (not holds) for outcome, holds in found):
+                return False
+            return True if all(outcome is holds for outcome, holds in found) else None
+        case ("isinstance", drawn.number, names):
+            return _one_of(names, test, model, with_bases=True)
+        case ("is", one, other) if {one, other} == {drawn.number, model.number}:
+            return True
+        case ("has name", drawn.number):
+            return False
+        case ("has children", drawn.number):
+            return True
+        case ("equals", number, content):
+            left = _among(test, number)
+            if left is not None and _is_name(left, drawn):
+                return bool(content == "")
+            return _one_of((content,), test, model) if left is not None and left.key == "__name__" else None
+        case ("in", _, other) if (text := _among(test, other)) is not None and _is_name(text, drawn):
+            return False
+        case ("in", one, other) if (kind := _among(test, one)) is not None and _is_class(kind, drawn):
+            known = _among(test, other)
+            items = known.items if isinstance(known, Sequence) and known.exact else []
+            return _one_of(tuple(map(_class_name, items)), test, model) if items else None
+        case ("truth", number) if (answer := _among(test, number)) is not None:
+            # `name.startswith("layers")`: the model's own name is empty.
+            return False if any(_is_name(one, drawn) for one in made_of(answer)) else None
+    return None
+
+
+def _among(test: Literal, number: Any) -> Value | None:
+    return next((value for value in test.values if value.number == number), None)
+
+
+def _is_name(value: Value, drawn: Module) -> bool:
+    return isinstance(value, Unknown) and value.name == "name" and value.inputs == (drawn,)
+
+
+def _is_class(value: Value, drawn: Module) -> bool:
+    return isinstance(value, Unknown) and (value.inputs == (drawn,) or value.owner is drawn)
+
+
+def _one_of(names: tuple[str, ...], test: Literal, model: Value, with_bases: bool = False) -> bool | None:
+    """Whether the model's class has one of these names, or one of its bases has."""
+    mine = _names(model, with_bases)
+    if any(_last(name) in mine for name in names):
+        return True
+    asked = [value for value in test.values if _class_name(value) in names]
+    if any(not isinstance(value, Class | External) and value.key != "__name__" for value in asked):
+        return None
+    # Of a model that is not known, one class is that of its blocks; of several, one may be its own.
+    return False if mine or len(names) == 1 else None
+
+
+def _names(model: Value, with_bases: bool) -> set[str]:
+    """The names of a model's class, and of its bases; none where the class is not known."""
+    if not isinstance(model, Module):
+        return set()
+    if model.cls is None:
+        return {_last(model.library)} if model.library is not None else set()
+    found: set[str] = set()
+    todo: list[Value] = [model.cls]
+    while todo:
+        one = todo.pop()
+        found.add(_last(_class_name(one)))
+        if isinstance(one, Class) and with_bases and len(found) < 20:
+            todo.extend(one.bases)
+    return found
+
+
+def _class_name(value: Value) -> str:
+    return value.dotted if isinstance(value, External) else value.name
+
+
+def _last(dotted: str) -> str:
+    return dotted.rpartition(".")[2]
