@@ -399,5 +399,16 @@ def test_callers_through_a_package_that_gives_names_on(tmp_path: Path) -> None:
     assert roots(tmp_path, files) == [("function", "top.py", "train")]
 
 
+@pytest.mark.parametrize(("place", "line"), [("p/run.py", "from . import wrap"), ("p/q/run.py", "from .. import wrap")])
+def test_callers_inside_the_package_that_gives_names_on(tmp_path: Path, place: str, line: str) -> None:
+    files = {
+        "p/__init__.py": "from .sharding import wrap\n",
+        "p/sharding.py": "def wrap(m):\n    shard(m)\n",
+        "p/q/__init__.py": "",
+        place: f"{line}\ndef train(m):\n    wrap(m)\n",
+    }
+    assert roots(tmp_path, files) == [("function", place, "train")]
+
+
 def test_the_word_under_another_name(tmp_path: Path) -> None:
     assert roots(tmp_path, {"a.py": "from lib import shard as s\ndef f(m):\n    s(m)\n"}) == [("function", "a.py", "f")]
