@@ -40,6 +40,8 @@ from fsdp_lint.trace.values import Value, exclusive, parts
 def check(trace: Trace) -> Iterator[Finding]:
     """One finding for each call that is told to ignore what is trained."""
     for shard in trace.every(Shard):
+        if shard.generation == 2 and "ignored_params" not in shard.kwargs:
+            continue  # In FSDP1's words it raises: fsdp1-kwargs-on-fully-shard.
         trained: dict[str, BuildOptimizer] = {}
         for module in ignored_by(shard):
             build = _trained_by(trace, module, shard)

@@ -107,7 +107,13 @@ def casts_output(policy: Value | None) -> bool:
     """True where a policy says in which type a unit gives its outputs, or that its inputs are not to be cast."""
     if not isinstance(policy, Object):
         return False
-    return _of_policy(policy, "output_dtype", 2) is not None or _of_policy(policy, "cast_forward_inputs", 3) is not None
+    output, inputs = _of_policy(policy, "output_dtype", 2), _of_policy(policy, "cast_forward_inputs", 3)
+    # What is spelled out as it is by default says nothing.
+    return not (_is_default(output, None) and _is_default(inputs, True))
+
+
+def _is_default(value: Value | None, default: bool | None) -> bool:
+    return value is None or (isinstance(value, Const) and value.value is default)
 
 
 def _of_policy(policy: Object, field: str, position: int) -> Value | None:
