@@ -20,7 +20,8 @@ parameter group of its own.
 ## When to leave it
 
 Where another call shards the ignored module (experts on a mesh of their own), where DDP or `replicate` looks after it,
-or where it is handed to code that the rule cannot see. Where it does not know what is ignored it is silent.
+or where it is handed to code that the rule cannot see. Where it does not know what is ignored it is
+silent, and so it is for parameters that are picked by their names.
 
 ## References
 
