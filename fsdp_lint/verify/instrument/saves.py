@@ -44,6 +44,7 @@ class Saves:
         self.step = step
         self.made: list[dict[str, Any]] = []
         self._inside = False
+        self._kept = -1
 
     def install(self) -> None:
         """Follows saves from here on."""
@@ -102,7 +103,7 @@ class Saves:
 
     def keep_for_others(self, awaited: bool) -> None:
         """Keeps this rank's values if another rank has saved, or is awaited to, and this one has not."""
-        if not self.made and (awaited or any(self.notes.glob("claim-*"))):
+        if not self.made and self._kept in (-1, self.step()) and (awaited or any(self.notes.glob("claim-*"))):
             self.keep_values()
 
     def keep_values(self) -> None:
@@ -121,6 +122,7 @@ class Saves:
         for name, value in parameters:
             split = [p.dim for p in value.placements if p.is_shard()] if isinstance(value, DTensor) else []
             kept[name] = (local(value).detach().cpu().clone(), split[0] if split else None)
+        self._kept = self.step()
         inside, self._inside = self._inside, True  # to pickle a tensor is to save it
         with path.open("wb") as file:
             pickle.Pickler(file).dump((self.step(), kept))

@@ -11,7 +11,6 @@ import json
 import os
 import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -39,7 +38,6 @@ from fsdp_lint.verify.plan import Plan
 from fsdp_lint.verify.progress import note
 
 _exit = os._exit
-_UNHEARD = 5.0  # seconds after which a rank that has not noticed that the others have left is taken to wait for them
 
 
 class Watch:
@@ -64,7 +62,6 @@ class Watch:
         log = notes / f"{rank}.calls"
         self.collectives = Collectives(sites, log, self.storages, lambda: self.steps.backward_site, shared)
         self.seen: dict[str, Any] = {}
-        self._leaving = threading.RLock()
         self._loaded = set(sys.modules)
         self._batch_hook: Any = None
 
@@ -186,9 +183,6 @@ class Watch:
             self.seen["without_gradient"] = without
             self._batch_hook.remove()
             note(self.notes, self.rank, f"step 1 of {self.plan.steps}")
-        if self.on_gpu and self.plan.until_saved and self.plan.processes > 1:
-            device = torch.cuda.current_device()
-            threading.Thread(target=self._leave_with_others, args=(device,), daemon=True).start()
 
     def _optimizers(self) -> dict[str, Any]:
         """Whose parameters the optimizers have."""
@@ -198,6 +192,8 @@ class Watch:
 
     def _after_step(self, number: int) -> None:
         self.collectives.timeline.end()
+        if self.plan.until_saved and self._has_saved():
+            self.leave(f"stopped after a save and {self.steps.made} steps")
         with self._measuring():
             self._take_peak(number)
             if number <= COUNTED:
@@ -217,6 +213,8 @@ class Watch:
         note(self.notes, self.rank, "behind the steps" if done else f"step {number + 2} of {self.plan.steps}")
         if number + 1 == self.plan.steps and self._times_steps:
             self.collectives.__enter__()  # whatever comes after the steps may hang, and is logged
+        if self.plan.until_saved and not self.saves.made:
+            self.saves.keep_values()  # what another rank saves before the next step is compared with these
         self._forget_peak()
         if number + 1 == COUNTED and self.plan.counted != "none":
             self.collectives.timeline.begin()
@@ -224,9 +222,14 @@ class Watch:
     def _after_save(self) -> None:
         if self.plan.mode == "simulate":
             self.leave(f"stopped before a save, after {self.steps.made} steps")
-        enough = self.plan.steps if self.plan.until_loaded else 1
-        if self.plan.until_saved and self.steps.made >= enough:
+        if self.plan.until_saved and self.plan.processes == 1 and self._has_saved():
             self.leave(f"stopped after a save and {self.steps.made} steps")
+
+    def _has_saved(self) -> bool:
+        """Whether any rank has saved, after as many steps as are wanted. All ranks leave at the end of the step that
+        follows, or with the program: one that left at once would be waited for, with NCCL without end."""
+        enough = self.plan.steps if self.plan.until_loaded else 1
+        return self.steps.made >= enough and (bool(self.saves.made) or any(self.notes.glob("claim-*")))
 
     @property
     def _times_steps(self) -> bool:
@@ -269,7 +272,6 @@ class Watch:
 
     def leave(self, ended: str, error: BaseException | None = None) -> None:
         """Writes the record and ends this process without running anything more of the program."""
-        self._leaving.acquire()  # whoever comes second waits for the end of the process
         self.collectives.on = False
         stopped = self.notes / "stopped"
         if error is not None and stopped.exists():  # another rank has seen enough, and is gone
@@ -288,15 +290,6 @@ class Watch:
             sys.stdout.flush()
             sys.stderr.flush()
         _exit(1 if error is not None else 0)
-
-    def _leave_with_others(self, device: int) -> None:
-        """Ends this rank where another has seen enough and is gone. NCCL waits for that one outside of Python, where no
-        signal is heard and, other than with gloo, no connection breaks."""
-        while not (self.notes / "stopped").exists():
-            time.sleep(0.1)
-        time.sleep(_UNHEARD)
-        torch.cuda.set_device(device)
-        self.leave("stopped with the others")
 
     def _wait_for_others(self, error: BaseException | None) -> None:
         """A rank that leaves takes its connections with it: the others may still be in the last step."""
