@@ -37,8 +37,8 @@ from fsdp_lint.fix.calls import named_call, outer_call
 from fsdp_lint.fix.edits import Fix, InsertAfter
 from fsdp_lint.rule import Applicability, Finding, Rule, Severity
 from fsdp_lint.trace.drawing import may_shard_itself
-from fsdp_lint.trace.events import Freeze, Handed, Shard
-from fsdp_lint.trace.granularity import asked_to_shard, has_each, is_loaded, is_trained, left_over, model_of
+from fsdp_lint.trace.events import Freeze, Handed, LoadState, Shard
+from fsdp_lint.trace.granularity import asked_to_shard, has_each, is_trained, left_over, model_of
 from fsdp_lint.trace.models.frameworks import NO_SHARDERS, SHARDS
 from fsdp_lint.trace.trace import Trace, called, covers, related, touches
 from fsdp_lint.trace.values import Value, exclusive
@@ -53,6 +53,7 @@ def check(trace: Trace) -> Iterator[Finding]:
         model = model_of(trace, shard.module)
         if shard.generation == 2 and model is not shard.module and not any(model is m for m in models):
             models.append(model)
+    models += [model for model in _loaded(trace) if not any(model is m for m in models)]
     for model in models:
         inner = [s for s in trace.shards(model, 2) if not covers(s.module, model)]
         if not inner or _is_covered(trace, model, inner) or _is_excused(trace, model, inner):
@@ -70,6 +71,17 @@ def check(trace: Trace) -> Iterator[Finding]:
         )
 
 
+def _loaded(trace: Trace) -> Iterator[Value]:
+    """The models from outside the run that get their weights when parts of them are sharded, and no part that holds the
+    others: whoever made them is not to be seen."""
+    for load in trace.every(LoadState):
+        for model in load.into:
+            inner = [s for s in trace.shards(model, 2) if s.order < load.order]
+            around = [s for s in inner if any(s is not o and covers(s.module, o.module) for o in inner)]
+            if model.number in trace.given and inner and not around:
+                yield model
+
+
 def _in_loop(inner: list[Shard]) -> Shard | None:
     loops = [shard for shard in inner if shard.loops]
     return loops[-1] if loops else None
@@ -85,7 +97,7 @@ def _is_covered(trace: Trace, model: Value, inner: list[Shard]) -> bool:
 
 
 def _is_excused(trace: Trace, model: Value, inner: list[Shard]) -> bool:
-    if not is_trained(trace, model, inner[-1]) and not is_loaded(trace, model, inner[-1]):
+    if not is_trained(trace, model, inner[-1]) and not any(model is one for one in _loaded(trace)):
         return True
     if trace.replicated(model, inner[-1]):
         return True

@@ -197,10 +197,8 @@ def model_of(trace: Trace, module: Value) -> Value:
 
 
 def _acts_as_module(trace: Trace, value: Value) -> bool:
-    """True when the run treats the value as a module: it is called, sharded, loaded, or asked for its parameters."""
+    """True when the run treats the value as a module: it is called, sharded, or asked for its parameters."""
     for event in trace.events:
-        if isinstance(event, LoadState) and any(related(one, value) for one in event.into):
-            return True
         if isinstance(event, Shard | Forward) and related(event.module, value):
             return True
         if isinstance(event, BuildOptimizer):
