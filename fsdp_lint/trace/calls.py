@@ -37,7 +37,10 @@ from fsdp_lint.trace.values import (
     parts,
 )
 
-RANK_ZERO = re.compile(r"(rank_?zero|rank_?0|main_process|on_main|master_only|only_main|only_rank)", re.IGNORECASE)
+RANK_ZERO = re.compile(
+    r"rank_?zero|rank_?0|main_process|only_rank|(on|only)_(main|master|leader|chief)|(main|master|leader|chief)_only",
+    re.IGNORECASE,
+)
 SMALL = 12
 RECURSIONS = 3
 # A function that was entered this often without any event is not entered again.
