@@ -35,8 +35,8 @@ def inline_sites(view: View) -> Iterator[Edit]:
 
 
 def helper_sites(view: View) -> Iterator[Edit]:
-    """M1b: a helper that the function calls shards the model."""
-    for body in view.functions():
+    """M1b: a helper that the function calls shards the model, in a package that imports torch's FSDP."""
+    for body in view.functions() if view.generations else ():
         helpers = [c for c in body.calls if HELPER.search(last(written(c.func))) and c.args and not view.generation(c)]
         found = [(call, _root(_model_argument(call))) for call in helpers]
         if not body.shards and found:
