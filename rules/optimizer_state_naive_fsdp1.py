@@ -34,7 +34,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fsdp_lint.rule import Finding, Rule, Severity
+from fsdp_lint.fix.edits import Fix
+from fsdp_lint.fix.gathering import as_load_of_whole_fsdp1_state, as_whole_fsdp1_state
+from fsdp_lint.rule import Applicability, Finding, Rule, Severity
 from fsdp_lint.trace.events import Event, LoadState, Save, Shard
 from fsdp_lint.trace.saving import by_every_rank, raw_optimizer_states, shards_of
 from fsdp_lint.trace.trace import Trace, called, gives_whole_gradients, runs_alone
@@ -53,6 +55,7 @@ def check(trace: Trace) -> Iterator[Finding]:
             message=f"`{called(optimizer)}.state_dict()` is this rank's piece of the optimizer's state, "
             "and no other rank's is saved",
             because=[(shard, f"`{called(shard.module)}` is wrapped by FSDP1 here")],
+            fix=_fix(trace, save, optimizer),
         )
     saved = any(_shard_of(trace, optimizer, save) is not None for save, optimizer in saves)
     for load in trace.every(LoadState):
@@ -69,6 +72,19 @@ def check(trace: Trace) -> Iterator[Finding]:
         )
 
 
+def _fix(trace: Trace, save: Save, optimizer: Optimizer) -> Fix | None:
+    """The whole state is saved, and each rank's piece cut out of it where the program loads one."""
+    states = [state for state, of in raw_optimizer_states(save.content) if of is optimizer]
+    edits = as_whole_fsdp1_state(trace, save, states[0], optimizer) if len(states) == 1 else None
+    for load in trace.every(LoadState):
+        into = load.into[0]
+        if edits is None or load.how != "load_state_dict" or not isinstance(into, Optimizer):
+            continue
+        made = as_load_of_whole_fsdp1_state(trace, load, into)
+        edits = (*edits, *made) if made is not None and _shard_of(trace, into, load) is not None else None
+    return Fix("Save the whole state", edits, Applicability.UNSAFE) if edits is not None else None
+
+
 def _shard_of(trace: Trace, optimizer: Optimizer, at: Event) -> Shard | None:
     return next((s for s in shards_of(trace, optimizer, at, 1) if not gives_whole_gradients(s)), None)
 
@@ -78,4 +94,10 @@ def _is_shared_file(state: Value | None) -> bool:
     return file is not None and not file.path_by_rank
 
 
-RULE = Rule(check, code="FSDP305", severity=Severity.ERROR, since="0.1.0")
+RULE = Rule(
+    check,
+    code="FSDP305",
+    severity=Severity.ERROR,
+    fixes=frozenset({Applicability.UNSAFE}),
+    since="0.1.0",
+)

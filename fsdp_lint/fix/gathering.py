@@ -7,7 +7,7 @@ from typing import TypeGuard
 
 from fsdp_lint.fix.arguments import argument, function_of, is_path, keywords, receiver_of, text_of
 from fsdp_lint.fix.calls import assigned_call, knows
-from fsdp_lint.fix.edits import Edit, EnsureImport, Replace
+from fsdp_lint.fix.edits import Edit, EnsureImport, Replace, Wrap
 from fsdp_lint.fix.ranks import AllRanks, Collected, above_rank_test, by_all_ranks, on_rank_zero, opened_around
 from fsdp_lint.fix.spelling import spelled
 from fsdp_lint.source.file import Site
@@ -18,6 +18,7 @@ from fsdp_lint.trace.trace import Trace, called, called_by_one_rank, common_dept
 from fsdp_lint.trace.values import Optimizer, StateDict
 
 FULL = "full_state_dict=True, cpu_offload=True"
+FSDP1 = "FullyShardedDataParallel"
 
 
 def saved_whole(trace: Trace, save: Save, states: Iterable[StateDict]) -> tuple[Edit, ...] | None:
@@ -100,6 +101,30 @@ def _of_optimizer(trace: Trace, take: TakeState, of: Optimizer) -> tuple[Collect
         return None
     text = f"{gather[0]}({model}, {text_of(optimizer)}, options={options[0]}({FULL}))"
     return Collected(site, text, "optimizer_state"), (*gather[1], *options[1])
+
+
+def as_whole_fsdp1_state(trace: Trace, save: Save, state: StateDict, optimizer: Optimizer) -> tuple[Edit, ...] | None:
+    """`optimizer.state_dict()`, saved by one rank, as `FSDP.optim_state_dict(model, optimizer)` of all ranks."""
+    take = trace.taken(state)
+    place, receiver = above_rank_test(save.site), receiver_of(take.site) if take is not None else None
+    if take is None or place is None or receiver is None or take.stack != save.stack or called_by_one_rank(take):
+        return None
+    wrapper, model = spelled(take.site, "torch.distributed.fsdp", FSDP1), _model_of(trace, take, optimizer)
+    if wrapper is None or model is None or not is_path(receiver) or _has_arguments(take.site):
+        return None
+    text = f"{wrapper[0]}.optim_state_dict({model}, {text_of(receiver)})"
+    edits = by_all_ranks([Collected(take.site, text, "optimizer_state")], place)
+    return (*edits, *wrapper[1]) if edits is not None else None
+
+
+def as_load_of_whole_fsdp1_state(trace: Trace, load: LoadState, optimizer: Optimizer) -> tuple[Edit, ...] | None:
+    """`optimizer.load_state_dict(state)`, with the rank's piece cut out of the whole state."""
+    receiver, state = receiver_of(load.site), argument(load.site, "state_dict", 0)
+    wrapper, model = spelled(load.site, "torch.distributed.fsdp", FSDP1), _model_of(trace, load, optimizer)
+    if receiver is None or state is None or wrapper is None or model is None or not is_path(receiver):
+        return None
+    before = f"{wrapper[0]}.optim_state_dict_to_load({model}, {text_of(receiver)}, "
+    return Wrap(state, before, ")"), *wrapper[1]
 
 
 def as_optimizer_state(trace: Trace, take: TakeState, optimizer: Optimizer) -> tuple[Edit, ...] | None:
