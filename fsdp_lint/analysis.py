@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 REACHING = ARGUMENTS | FRAMEWORKS.words | set(fsdp.FUNCTION_POLICIES) | {word for word in WORDS if "." not in word}
 # One analysis runs so many statements; a line that has to be parsed counts as a part of one (both measured).
-STATEMENTS_IN_ALL = 250_000
+STATEMENTS_IN_ALL = 160_000
 KEPT_FOR_THE_REST = 0.3
 STATEMENTS_PER_LINE = 0.4
 SHARDING = {*fsdp.GENERATION_1, *fsdp.GENERATION_2}
@@ -128,7 +128,6 @@ class Analysis:
         """Runs the program from a root."""
         trace = Trace(torch=self._torch, gpu_memory=self._gpu_memory, root=self.project.root)
         run = Interpreter(self.project, trace)
-        before = run.budget
         run.hot = self._hot
         run.declarations = self._declared
         try:
@@ -142,7 +141,7 @@ class Analysis:
             trace.finished = False
             what = f"{type(error).__name__}: {error}".splitlines()[0]
             self.project.errors[root.path] = f"was not followed to its end, please report it: {what}"
-        return self._judged(trace, frozenset(run.entered), before - run.budget)
+        return self._judged(trace, frozenset(run.entered), run.spent)
 
     def _judged(self, trace: Trace, entered: frozenset[tuple[Path, str]], statements: int) -> Outcome:
         shards = [event.site for event in trace.events if isinstance(event, Shard | ShardEach)]

@@ -313,6 +313,19 @@ def test_a_run_that_becomes_too_long_stops_and_says_so(tmp_path: Path) -> None:
     assert [(each.place.row, each.why) for each in seen.unfollowed] == [(7_004, "the run became too long")]
 
 
+def test_a_project_of_many_small_classes_is_not_too_large(tmp_path: Path) -> None:
+    """A class counts with the statements of its life, not with those that it might have run."""
+    path = tmp_path / "trainers.py"
+    trainers = (
+        f"class Trainer{n}:\n    def __init__(self, model):\n        self.model = model\n"
+        "    def prepare(self):\n        fully_shard(self.model)\n"
+        for n in range(120)
+    )
+    path.write_text("from torch.distributed.fsdp import fully_shard\n" + "".join(trainers))
+    seen = analyse(tmp_path, [path]).coverage(frozenset({path}), 1)
+    assert (seen.sites, seen.followed) == (120, 120)
+
+
 @pytest.mark.parametrize(
     "text",
     [

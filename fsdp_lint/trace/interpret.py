@@ -676,7 +676,7 @@ class Interpreter(Registries):
                 if found is None or not isinstance(found[1], Function):
                     continue
                 self.entry = 0 if hooked and method in lightning.HOOKS else at
-                self.budget = STATEMENTS // 2
+                self.renew(STATEMENTS // 2)
                 try:
                     self._life_step(found[1], made)
                 except OutOfBudget:

@@ -107,6 +107,7 @@ class State:
         self.methods: list[tuple[int, Value]] = []
         self.entry = 0
         self.budget = STATEMENTS
+        self._given = STATEMENTS
         self.heap: dict[tuple[int, str], Value] = {}
         self.journals: list[dict[tuple[int, str], Value | None]] = []
         self.memo: dict[tuple[Any, ...], Value] = {}
@@ -136,6 +137,16 @@ class State:
         self.budget -= 1
         if self.budget <= 0:
             raise OutOfBudget
+
+    def renew(self, statements: int) -> None:
+        """From here on so many statements may be run, however many were before."""
+        self._given += statements - self.budget
+        self.budget = statements
+
+    @property
+    def spent(self) -> int:
+        """How many statements were run."""
+        return self._given - self.budget
 
     def emit(self, kind: type[E], site: Site, **fields: Any) -> E:
         """Records an event here and now."""
