@@ -49,8 +49,8 @@ def check(trace: Trace) -> Iterator[Finding]:
             continue
         ends = (tie.module, tie.to)
         units = [trace.unit_of(end, tie) for end in ends]
-        if any(unit is None and end.owner is None for unit, end in zip(units, ends, strict=True)):
-            continue  # One that is part of no model: it takes the place of the other.
+        if None in units and _outermost(ends[0]) is not _outermost(ends[1]):
+            continue  # One that is part of no such model: it takes the place of the other.
         split = [unit for unit, other in zip(units, reversed(ends), strict=True) if unit and not _holds(unit, other)]
         split = [unit for unit in split if trace.before(tie, unit) and tie.order < unit.order]
         if units[0] is units[1] or not split or any(exclusive(unit.guards, split[0].guards) for unit in split):
@@ -66,6 +66,10 @@ def check(trace: Trace) -> Iterator[Finding]:
             because=[(tie, f"the two share `{tie.key}` from here on"), *_others(units, at)],
             fix=_fix(trace, split),
         )
+
+
+def _outermost(module: Value) -> Value:
+    return list(module.line())[-1]
 
 
 def _holds(unit: Shard, module: Value) -> bool:
