@@ -11,6 +11,8 @@ one by itself. Measured on torch 2.13.0: a hook that was registered after shardi
 word**, and so is one from before, which stays with the parameter that sharding replaces. What it was to do to the
 gradient (a mask, a scale, a clamp, a check) is not done.
 
+The same on torch 2.7.1 (`pytest tests/test_fixtures_run.py -k param_hook_never_fires/bad_inline`, two gloo ranks).
+
 ## How to mend it
 
 Register it by `register_post_accumulate_grad_hook`, after the model is sharded. It gets the parameter instead of the
