@@ -37,7 +37,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fsdp_lint.rule import Finding, Rule, Severity, Site
-from fsdp_lint.trace.agreement import own_values
+from fsdp_lint.trace.agreement import BY_MODEL, own_values
 from fsdp_lint.trace.events import Backward, Event, Forward, Shard, Step
 from fsdp_lint.trace.together import collective_of
 from fsdp_lint.trace.trace import Stop, Trace, called
@@ -65,11 +65,12 @@ def check(trace: Trace) -> Iterator[Finding]:
 
 
 def _early_ends(trace: Trace, reported: set[Site]) -> Iterator[Finding]:
-    """One finding for each test on a rank's own values that ends a loop over something common."""
+    """One finding for each test on a rank's own outputs that ends a loop over something common. What a batch holds may
+    be a total that the sampler counted for all ranks."""
     for stop in trace.stops:
         for literal in stop.guards:
             site = literal.site
-            if site is None or site in reported or not (words := own_values(trace, literal, stop.order)):
+            if site is None or site in reported or own_values(trace, literal, stop.order) != BY_MODEL:
                 continue
             event = next((event for event in trace.events if _comes_again(trace, event, stop, literal)), None)
             if event is None or _fails(trace, literal):
@@ -78,7 +79,7 @@ def _early_ends(trace: Trace, reported: set[Site]) -> Iterator[Finding]:
             reported.add(site)
             yield Finding(
                 at=site,
-                message=f"this test looks at {words}, and ends the loop: {what} of its next round is for all ranks",
+                message=f"this test looks at {BY_MODEL}, and ends the loop: {what} of its next round is for all ranks",
                 because=[(event, f"{what} is here")],
             )
 

@@ -18,6 +18,7 @@ LOADER = re.compile(r"(loader|dataloader)$|^dl$|_dl$", re.IGNORECASE)
 # What is alike on all ranks even where the values are not.
 SHAPES = frozenset({"shape", "size()", "ndim", "dim", "dim()", "dtype", "device", "requires_grad", "keys()"})
 COUNTS = frozenset({"len(...)", "size", "numel()", "numel", "nelement()"})
+BY_MODEL = "what the model gives for this rank's batch"
 STRUCTURE = ("in", "isinstance", "hasattr", "callable", "is", "choice")
 
 
@@ -37,7 +38,7 @@ def own_values(trace: Trace, literal: Literal, order: int) -> str:
         given = given or (value.number in results and literal.key[0] != "none")
         batch = batch or (value.key == "[]" and _is_loader(value.owner))
     if given:
-        return "what the model gives for this rank's batch"
+        return BY_MODEL
     return "this rank's batch" if batch else ""
 
 
