@@ -59,7 +59,7 @@ def test_a_mode_that_cannot_know_leaves_the_figure_out(tmp_path: Path) -> None:
     (record,) = records.load(tmp_path / "kept", "shard-every-leaf")
     assert (record.mode, record.ranks) == ("simulate", 8)
     assert all(one.parameters_changed is None and one.peak_bytes for one in record.programs)
-    assert ", changed: not measured" in done.stdout
+    assert ", parameters changed: not measured" in done.stdout
 
 
 @pytest.mark.parametrize(

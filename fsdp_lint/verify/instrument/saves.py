@@ -77,6 +77,7 @@ class Saves:
                 result = real(*args, **kwargs)
                 if not self.pretended and self._note(content, path, site, place is not None):
                     self.keep_values()
+                    (self.notes / f"saved-{self.step()}").touch()
             finally:
                 self._inside = False
             self.done()
@@ -100,6 +101,10 @@ class Saves:
             }
         )
         return True
+
+    def made_before(self, step: int) -> bool:
+        """Whether any rank has saved after fewer steps than these, and not before the first."""
+        return any(0 < int(each.name.partition("-")[2]) < step for each in self.notes.glob("saved-*"))
 
     def keep_for_others(self, awaited: bool) -> None:
         """Keeps this rank's values if another rank has saved, or is awaited to, and this one has not."""

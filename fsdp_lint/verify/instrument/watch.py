@@ -192,7 +192,9 @@ class Watch:
 
     def _after_step(self, number: int) -> None:
         self.collectives.timeline.end()
-        if self.plan.until_saved and self._has_saved():
+        # All ranks leave at the end of the step that follows a save, or with the program: one that left at once would
+        # be waited for, with NCCL without end.
+        if self.plan.until_saved and self._has_steps() and self.saves.made_before(self.steps.made):
             self.leave(f"stopped after a save and {self.steps.made} steps")
         with self._measuring():
             self._take_peak(number)
@@ -222,14 +224,12 @@ class Watch:
     def _after_save(self) -> None:
         if self.plan.mode == "simulate":
             self.leave(f"stopped before a save, after {self.steps.made} steps")
-        if self.plan.until_saved and self.plan.processes == 1 and self._has_saved():
+        if self.plan.until_saved and self.plan.processes == 1 and self.saves.made and self._has_steps():
             self.leave(f"stopped after a save and {self.steps.made} steps")
 
-    def _has_saved(self) -> bool:
-        """Whether any rank has saved, after as many steps as are wanted. All ranks leave at the end of the step that
-        follows, or with the program: one that left at once would be waited for, with NCCL without end."""
-        enough = self.plan.steps if self.plan.until_loaded else 1
-        return self.steps.made >= enough and (bool(self.saves.made) or any(self.notes.glob("claim-*")))
+    def _has_steps(self) -> bool:
+        """Whether as many steps are made as are wanted before a save counts."""
+        return self.steps.made >= (self.plan.steps if self.plan.until_loaded else 1)
 
     @property
     def _times_steps(self) -> bool:
