@@ -28,6 +28,11 @@ optimizer = torch.optim.AdamW(model.parameters())
 """
 
 
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """One worker more than there are cores: ranks wait for one another a good part of the time."""
+    return (os.cpu_count() or 1) + 1
+
+
 class Lint(Protocol):
     """Runs fsdp-lint in the test's folder."""
 

@@ -71,14 +71,13 @@ def fork_ranks(
         running: dict[int, int] = {}
         try:
             gc.collect()
-            gc.freeze()
+            gc.freeze()  # for good: to look through all of torch again before each fork takes a quarter of a second
             parent = os.getpid()
             for rank in range(ranks):
                 pid = _fork()
                 if pid == 0:
                     _be_a_rank(target, rank, environment(rank), logs / f"{rank}.log", parent)
                 running[pid] = rank
-            gc.unfreeze()
             endings = _wait_for(running, limits, watch)
         finally:
             _end_all(list(running), owned)
