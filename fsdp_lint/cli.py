@@ -301,13 +301,15 @@ def verify(
         _complain([proved.obstacle])
         return FAILED
     _echo(report.to_text(proved))
-    if output is not None:
-        output.write_text(report.to_json(proved), encoding="utf-8")
-    if markdown is not None:
-        markdown.write_text(in_markdown.to_markdown(proved), encoding="utf-8")
-    if html is not None:
-        html.write_text(page.to_html(proved), encoding="utf-8")
-    return FAILED if proved.errors else 0 if proved.holds else FOUND
+    unwritten = []
+    for file, made in ((output, report.to_json), (markdown, in_markdown.to_markdown), (html, page.to_html)):
+        try:
+            if file is not None:
+                file.write_text(made(proved), encoding="utf-8")
+        except OSError as error:
+            unwritten.append(f"{file}: cannot be written: {error.strerror or error}")
+    _complain(unwritten)
+    return FAILED if proved.errors or unwritten else 0 if proved.holds else FOUND
 
 
 def _verify_rules(

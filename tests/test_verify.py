@@ -539,6 +539,30 @@ def test_a_program_that_fails_early_is_told_in_its_own_words(proved: Prove) -> N
     assert "failed before its first step: ValueError: no data" in proof.obstacle
 
 
+def test_a_program_that_ends_by_an_error_is_not_right(proved: Prove) -> None:
+    broken = proved(files={"train.py": TRAIN.format(before="", after=OPTIMIZER, steps=3, end="raise ValueError('no')")})
+    assert broken.ran and not broken.holds
+    whole = proved(files={"train.py": TRAIN.format(before="", after=OPTIMIZER, steps=3, end="")})
+    assert whole.ran and whole.holds
+
+
+@pytest.mark.parametrize("mode", ["cpu", "simulate"])
+@pytest.mark.parametrize(
+    "save",
+    [
+        'with open("model.pt", "wb") as file:\n        torch.save(model.state_dict(), file)',
+        'torch.save(model.state_dict(), "new.tmp"); __import__("os").replace("new.tmp", "model.pt")',
+    ],
+)
+def test_a_checkpoint_of_the_users_outlives_every_way_to_overwrite_it(
+    save: str, mode: str, proved: Prove, tmp_path: Path
+) -> None:
+    (tmp_path / "model.pt").write_bytes(b"the user's own")
+    end = f"if dist.get_rank() == 0:\n    {save}"
+    proved(files={"train.py": TRAIN.format(before="", after=OPTIMIZER, steps=3, end=end)}, mode=mode)
+    assert (tmp_path / "model.pt").read_bytes() == b"the user's own"
+
+
 @pytest.mark.parametrize("end", ["raise torch.OutOfMemoryError('CUDA out of memory')", "torch.empty(2**60)"])
 def test_memory_that_does_not_suffice_is_a_result(end: str, proved: Prove) -> None:
     proof = proved(files={"train.py": TRAIN.format(before="", after=OPTIMIZER, steps=1, end=end)})

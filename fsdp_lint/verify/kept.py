@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+_move = os.replace  # the program's calls of it are followed
 SUFFIX = ".kept-by-fsdp-lint"
 _PATIENCE = 10.0  # seconds in which the rank that came first has set a file aside
 _OF_A_CHECKPOINT = (".metadata", "*.distcp")
@@ -30,7 +31,7 @@ def set_aside(path: str, notes: Path) -> None:
         return
     moved = []
     for own in _own_files(path):
-        os.replace(own, own + SUFFIX)
+        _move(own, own + SUFFIX)
         moved.append(own)
     unfinished = claim.with_suffix(".part")
     unfinished.write_text(json.dumps({"path": path, "new": not os.path.exists(path), "kept": moved}), encoding="utf-8")
@@ -54,7 +55,7 @@ def restore(notes: Path) -> None:
                 for file in _own_files(str(path)):
                     os.unlink(file)
         for own in claim["kept"]:
-            os.replace(own + SUFFIX, own)
+            _move(own + SUFFIX, own)
         ready.unlink()
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fsdp_lint import engine
-from fsdp_lint.findings import LocatedFinding, Report
+from fsdp_lint.findings import LocatedFinding, Report, Severity
 from fsdp_lint.settings import Settings
 from fsdp_lint.verify import runner, texts
 from fsdp_lint.verify.expectations import Expectation, Kept
@@ -75,7 +75,8 @@ class Proof:
     def ran_here(self) -> bool:
         """The same of this mode alone."""
         memory = any(trouble.kind == "memory" for trouble in self.before.troubles)
-        return bool(self.before.steps or memory or any(v.verdict in _SAID for v in self.verdicts))
+        said = any(v.verdict in _SAID and v.finding.severity is not Severity.INFO for v in self.verdicts)
+        return bool(self.before.steps or memory or said)
 
     @property
     def obstacle(self) -> str:
@@ -95,8 +96,16 @@ class Proof:
 
     @property
     def holds(self) -> bool:
-        """Whether all seen mistakes are confirmed and all expectations hold."""
-        return not any(verdict.open for verdict in self.verdicts) and all(kept.holds for kept in self.kept)
+        """Whether all seen mistakes are confirmed, all expectations hold, and the program comes to its end or to the
+        steps that were wanted, with its fixes and in one of the modes."""
+        right = not any(verdict.open for verdict in self.verdicts) and all(kept.holds for kept in self.kept)
+        return right and not all(proof.broken_here for proof in (self, *self.beside))
+
+    @property
+    def broken_here(self) -> bool:
+        """Whether the last run of this mode ended by an error or a hang."""
+        last = self.before if self.after is None else self.after.run
+        return last.hung or bool(last.troubles)
 
     def joined(self) -> Proof:
         """With the verdicts and expectations of all modes: of each finding the gravest verdict, of each expectation

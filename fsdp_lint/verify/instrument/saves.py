@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import functools
 import importlib
@@ -58,6 +59,30 @@ class Saves:
             self._follow(checkpoint, "save", None)
             saver: Any = importlib.import_module("torch.distributed.checkpoint.state_dict_saver")
             saver.save = checkpoint.save
+
+        self._follow_overwriting()
+
+    def _follow_overwriting(self) -> None:
+        """Sets aside a checkpoint also where the program opens it for writing, or moves another file to its place."""
+        real_open, notes = builtins.open, self.notes
+
+        @functools.wraps(real_open)
+        def open_(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
+            if "w" in mode and _is_checkpoint(file):
+                set_aside(os.path.abspath(file), notes)
+            return real_open(file, mode, *args, **kwargs)
+
+        def moving(real: Callable[..., Any]) -> Callable[..., Any]:
+            @functools.wraps(real)
+            def move(source: Any, target: Any, *args: Any, **kwargs: Any) -> Any:
+                if _is_checkpoint(target):
+                    set_aside(os.path.abspath(target), notes)
+                return real(source, target, *args, **kwargs)
+
+            return move
+
+        builtins.open = open_
+        os.replace, os.rename = moving(os.replace), moving(os.rename)
 
     def _follow(self, home: Any, name: str, place: int | None) -> None:
         real = getattr(home, name)
@@ -144,6 +169,10 @@ def _path(args: Any, kwargs: Any, place: int | None) -> str:
         where = getattr(kwargs.get("storage_writer"), "path", None)
     where = where if isinstance(where, (str, os.PathLike)) else getattr(where, "name", None)
     return os.path.abspath(where) if isinstance(where, (str, os.PathLike)) else ""
+
+
+def _is_checkpoint(file: Any) -> bool:
+    return isinstance(file, (str, os.PathLike)) and str(file).endswith((".pt", ".pth", ".ckpt", ".safetensors"))
 
 
 def _size(path: str) -> int | None:

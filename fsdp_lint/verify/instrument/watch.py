@@ -38,6 +38,7 @@ from fsdp_lint.verify.plan import Plan
 from fsdp_lint.verify.progress import note
 
 _exit = os._exit
+_EPOCHS = 50  # ends of data loaders after which a loop is taken to have none
 
 
 class Watch:
@@ -63,6 +64,7 @@ class Watch:
         self.collectives = Collectives(sites, log, self.storages, lambda: self.steps.backward_site, shared)
         self.seen: dict[str, Any] = {}
         self._loaded = set(sys.modules)
+        self._ended_loaders = 0
         self._batch_hook: Any = None
 
     def install(self) -> None:
@@ -150,6 +152,7 @@ class Watch:
         def following(batches: Any) -> Any:
             if self.steps.made >= self.plan.steps and batches._num_yielded:
                 self.mapping.note(f"the data loader ends after {self.plan.steps} steps")
+                self._ended_loaders += 1
                 raise StopIteration
             return real(batches)
 
@@ -196,6 +199,8 @@ class Watch:
         # be waited for, with NCCL without end.
         if self.plan.until_saved and self._has_steps() and self.saves.made_before(self.steps.made):
             self.leave(f"stopped after a save and {self.steps.made} steps")
+        if self._ended_loaders >= _EPOCHS:
+            self.leave(f"stopped after {self.steps.made} steps")
         with self._measuring():
             self._take_peak(number)
             if number <= COUNTED:
