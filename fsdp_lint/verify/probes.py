@@ -253,8 +253,10 @@ def ddp_would_fit(case: Case) -> Evidence:
         held = case.run.held
         return Evidence(False, f"DDP holds {held.training:,} bytes a rank" if held else "not sharded any more")
     held = case.run.held
-    mine = f"FSDP holds {held.training:,}" if held else "FSDP holds less"
-    gathered = sum(one.bytes for one in case.run.collectives or () if one.kind == "all_gather")
+    if held is None or case.run.collectives is None:
+        return no_step(case.run)
+    mine = f"FSDP holds {held.training:,}"
+    gathered = sum(one.bytes for one in case.run.collectives if one.kind == "all_gather")
     text = (
         f"{record.elements:,} parameters: DDP would hold 16 bytes each, {16 * record.elements:,} bytes a rank; "
         f"{mine} and gathers {gathered:,} bytes a step"
