@@ -346,8 +346,12 @@ def _verify_rules(
             return TERMINATED
         for one in measured:
             _echo(records.as_text(one))
-            if folder is not None:
-                one.save(folder)
+            try:
+                if folder is not None:
+                    one.save(folder)
+            except OSError as error:
+                _complain([f"{folder}: nothing can be written there: {error.strerror or error}"])
+                return FAILED
         code = max(code, FOUND * (not any(one.holds for one in measured)))
     return code
 
