@@ -236,9 +236,7 @@ def explain(rule: str) -> int:
 @click.option("--expect", multiple=True, metavar="TEXT", help="What must hold: 'peak<=40GiB', 'saving>=30%'.")
 @click.option("--output", type=_FILE, metavar="FILE", help="Write JSON there.")
 @click.option("--html", type=_FILE, metavar="FILE", help="Write a page with pictures there (extra: html).")
-@click.option(
-    "--markdown", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write Markdown there."
-)
+@click.option("--markdown", type=_FILE, metavar="FILE", help="Write Markdown there.")
 @click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="Take the settings from this file.")
 @click.option("--rule", "rules_", multiple=True, callback=_listed, metavar="RULE", help="Prove a rule here, or `all`.")
 @click.option("--record", type=_FOLDER, metavar="DIR", help="With --rule: keep what was measured in this folder.")

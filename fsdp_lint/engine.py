@@ -86,9 +86,8 @@ def _remembered(scope: _Scope, settings: Settings, cache: Cache) -> Report:
 
     ground = basis.ground(settings)
     key = basis.digest("report", ground, sorted(map(str, scope.reported)))
-    program = basis.digest(
-        basis.stamps([*scope.universe, *scope.documents])
-    )  # before the files are read: what changes later is seen
+    # Before the files are read: what changes later is seen.
+    program = basis.digest(basis.stamps([*scope.universe, *scope.documents]))
     known = cache.get(key)
     if known is not None and known[0] == program and basis.unchanged(known[1]):
         report: Report = known[2]

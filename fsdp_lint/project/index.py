@@ -93,6 +93,11 @@ class FileIndex:
     calls: list[CallLine] = field(default_factory=list)
     inner_imports: dict[str, list[Import]] = field(default_factory=dict)
 
+    def tables(self, function: str) -> set[str]:
+        """The holders that a function of this file speaks of: as a decorator it may put into them what it gets."""
+        info = self.functions.get(function)
+        return info.mentions & self.holders if info is not None else set()
+
 
 def index_file(path: Path, text: str) -> FileIndex:
     """The index of one file's text. Raises Unreadable where it is not Python."""

@@ -177,15 +177,11 @@ class _Heat:
     def _mark_holders(self, index: FileIndex, name: str) -> bool:
         """Marks the global variables that hold something which reaches FSDP under `name`: a table, a partial, an object
         whose method decorates it, or the tables of a function that does."""
-        home = index
-        if name not in index.assigned and name not in index.functions:
-            targets = (self.project.target(index.path, target) for target in index.imports.get(name, []))
-            found = next((one for one in targets if one is not None and one.path is not None), None)
-            if found is None or found.path is None:
-                return False
-            name, home = found.name, self.project.index(found.path) or index
-        function = home.functions.get(name)
-        names = function.mentions & home.holders if function is not None else {name} & home.assigned
+        found = self.project.lookup(index.path, name)
+        home = self.project.index(found.path) if found is not None and found.path is not None else None
+        if found is None or home is None:
+            return False
+        names = {found.name} if found.kind == "variable" else home.tables(found.name)
         fresh = {(home.path, one) for one in names} - self.hot
         self.hot |= fresh
         self.names |= {one for _, one in fresh}
@@ -223,7 +219,7 @@ class _Heat:
         if (index.path, name) in self.hot:
             return True
         if name in index.functions or name in index.classes:
-            return (index.path, name) in self.hot
+            return False
         targets = index.imports.get(name, []) + index.inner_imports.get(name, [])
         if not targets:
             return bool(index.stars) and name in self.names and self._leads_to_hot(index, name, None)

@@ -38,6 +38,7 @@ from fsdp_lint.trace.values import (
     Value,
     WorldSize,
     choice,
+    class_name,
     options_of,
     origins,
     same,
@@ -368,7 +369,7 @@ class Conditions(Calls):
         """The outcome of `isinstance(value, classes)`."""
         value = self.possible(value)
         wanted = classes.items if isinstance(classes, Sequence) else [classes]
-        names = tuple(_class_name(one) for one in wanted)
+        names = tuple(class_name(one) for one in wanted)
         if isinstance(value, Choice):
             return self._truth_of_choice(value, lambda one: self.instance_test(one, classes, node), "isinstance", names)
         known = [self.is_instance(value, one) for one in wanted]
@@ -493,9 +494,3 @@ def _mirrored(op: cst.BaseCompOp) -> cst.BaseCompOp:
         cst.GreaterThanEqual: cst.LessThanEqual(),
     }
     return pairs.get(type(op), op)
-
-
-def _class_name(value: Value) -> str:
-    if isinstance(value, External):
-        return value.dotted
-    return value.name

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from fsdp_lint.trace.events import Shard
+from fsdp_lint.trace.granularity import last_name
 from fsdp_lint.trace.trace import related
-from fsdp_lint.trace.values import Class, External, Literal, Module, Sequence, Unknown, Value, made_of
+from fsdp_lint.trace.values import Class, External, Literal, Module, Sequence, Unknown, Value, class_name, made_of
 
 
 def may_shard_itself(shard: Shard, model: Value) -> bool:
@@ -45,7 +46,7 @@ def _outcome(key: tuple[Any, ...], test: Literal, drawn: Module, model: Value) -
         case ("in", one, other) if (kind := _among(test, one)) is not None and _is_class(kind, drawn):
             known = _among(test, other)
             items = known.items if isinstance(known, Sequence) and known.exact else []
-            return _one_of(tuple(map(_class_name, items)), test, model) if items else None
+            return _one_of(tuple(map(class_name, items)), test, model) if items else None
         case ("truth", number) if (answer := _among(test, number)) is not None:
             # `name.startswith("layers")`: the model's own name is empty.
             return False if any(_is_name(one, drawn) for one in made_of(answer)) else None
@@ -67,9 +68,9 @@ def _is_class(value: Value, drawn: Module) -> bool:
 def _one_of(names: tuple[str, ...], test: Literal, model: Value, with_bases: bool = False) -> bool | None:
     """Whether the model's class has one of these names, or one of its bases has."""
     mine = _names(model, with_bases)
-    if any(_last(name) in mine for name in names):
+    if any(last_name(name) in mine for name in names):
         return True
-    asked = [value for value in test.values if _class_name(value) in names]
+    asked = [value for value in test.values if class_name(value) in names]
     if any(not isinstance(value, Class | External) and value.key != "__name__" for value in asked):
         return None
     # Of a model that is not known, one class is that of its blocks; of several, one may be its own.
@@ -81,20 +82,12 @@ def _names(model: Value, with_bases: bool) -> set[str]:
     if not isinstance(model, Module):
         return set()
     if model.cls is None:
-        return {_last(model.library)} if model.library is not None else set()
+        return {last_name(model.library)} if model.library is not None else set()
     found: set[str] = set()
     todo: list[Value] = [model.cls]
     while todo:
         one = todo.pop()
-        found.add(_last(_class_name(one)))
+        found.add(last_name(class_name(one)))
         if isinstance(one, Class) and with_bases and len(found) < 20:
             todo.extend(one.bases)
     return found
-
-
-def _class_name(value: Value) -> str:
-    return value.dotted if isinstance(value, External) else value.name
-
-
-def _last(dotted: str) -> str:
-    return dotted.rpartition(".")[2]

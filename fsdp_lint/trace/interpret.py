@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -534,15 +535,8 @@ class Interpreter(Registries):
 
     def _suppressed(self, node: cst.With) -> None:
         """A body whose errors are suppressed: it ends, or what follows is reached without it."""
-        key = ("except", id(node))
-        failed, fine = (Literal(key, holds, "handler", depth=len(self.stack)) for holds in (True, False))
-
-        def swallow() -> None:
-            self.emit(Swallow, self.site(node), key=key)
-
-        depth = len(self.guards)
-        self.branch([((fine,), lambda: self.run_body(node.body)), ((failed,), swallow)])
-        self.guards[depth:] = [guard for guard in self.guards[depth:] if guard.kind != "handler"]
+        swallow = functools.partial(self.emit, Swallow, self.site(node))
+        self._attempt(node, lambda: self.run_body(node.body), [lambda key: swallow(key=key)])
 
     def _enter_context(self, value: Value, site: Site, leave: list[tuple[Value, Site]]) -> Value:
         if isinstance(value, Instance):
@@ -555,8 +549,6 @@ class Interpreter(Registries):
     def try_(self, node: cst.Try | cst.TryStar) -> None:
         """`try`: the body, then what the handlers would do instead."""
         frame = self.frame
-        failed = Literal(("except", id(node)), True, "handler", depth=len(self.stack))
-        fine = Literal(("except", id(node)), False, "handler", depth=len(self.stack))
 
         def body() -> None:
             depth = len(self.contexts)
@@ -569,12 +561,7 @@ class Interpreter(Registries):
 
         handlers = [h for h in node.handlers if not _is_import_error(h)]
         if handlers:
-            arms: list[tuple[Guards, Callable[[], None]]] = [((fine,), body)]
-            for handler in handlers:
-                arms.append(((failed,), lambda h=handler: self.handler(h)))  # type: ignore[misc]
-            depth = len(self.guards)
-            self.branch(arms)
-            self.guards[depth:] = [g for g in self.guards[depth:] if g.kind != "handler"]
+            self._attempt(node, body, [functools.partial(self.handler, each) for each in handlers])
         else:
             body()
         if node.finalbody is not None:
@@ -582,12 +569,22 @@ class Interpreter(Registries):
             self.run_body(node.finalbody.body)
             frame.dead = dead or frame.dead
 
-    def handler(self, node: cst.ExceptHandler | cst.ExceptStarHandler) -> None:
-        """An except clause."""
+    def _attempt(
+        self, node: cst.CSTNode, body: Callable[[], None], handlers: list[Callable[[tuple[Any, ...]], object]]
+    ) -> None:
+        """Runs a body, and each of what may be done where it fails. They get the key of the test that it does not."""
+        key = ("except", id(node))
+        failed, fine = (Literal(key, holds, "handler", depth=len(self.stack)) for holds in (True, False))
+        arms: list[tuple[Guards, Callable[[], object]]] = [((fine,), body)]
+        arms += [((failed,), functools.partial(handler, key)) for handler in handlers]
+        depth = len(self.guards)
+        self.branch(arms)
+        self.guards[depth:] = [guard for guard in self.guards[depth:] if guard.kind != "handler"]
+
+    def handler(self, node: cst.ExceptHandler | cst.ExceptStarHandler, key: tuple[Any, ...]) -> None:
+        """An except clause; `key` is that of the test which fails inside its `try`."""
         if _catches_all(node) and not _gives_up(node.body):
-            key = next((literal.key for literal in reversed(self.guards) if literal.kind == "handler"), None)
-            if key is not None:
-                self.emit(Swallow, self.site(node), key=key)
+            self.emit(Swallow, self.site(node), key=key)
         if node.name is not None:
             self.assign(node.name.name, Unknown())
         self.run_body(node.body)

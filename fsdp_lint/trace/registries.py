@@ -70,10 +70,7 @@ class Registries(Expressions):
         if found.kind == "variable":
             return not table or found.name == table
         index = self.project.index(found.path)
-        function = index.functions.get(found.name) if index is not None else None
-        if index is None or function is None:
-            return False
-        tables = function.mentions & index.holders
+        tables = index.tables(found.name) if index is not None else set()
         return table in tables if table else bool(tables)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -245,7 +245,7 @@ class State:
                 self.guards.append(literal if literal.depth <= here else literal.but(depth=here))
                 known.append(literal.key)
 
-    def branch(self, arms: list[tuple[Guards, Callable[[], None]]]) -> None:
+    def branch(self, arms: Sequence[tuple[Guards, Callable[[], object]]]) -> None:
         """Runs exclusive arms from one state and joins what they leave."""
         frame = self.frame
         start = dict(frame.names)

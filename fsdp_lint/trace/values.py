@@ -503,6 +503,11 @@ def parts(value: Value, deep: int = 6) -> Iterator[Value]:
         yield from parts(item, deep - 1)
 
 
+def class_name(value: Value) -> str:
+    """The name of what stands for a class: dotted where a library has it."""
+    return value.dotted if isinstance(value, External) else value.name
+
+
 def made_of(value: Value) -> Iterator[Value]:
     """The value, and all that it was made from or reached through, each once."""
     todo, seen = [value], set()

@@ -62,19 +62,19 @@ def launch(document: Document) -> ConfigureFSDP | None:
     places = {short: document.site(*keys) for short, keys in _places(said, block)}
     # As the launcher does: what stands in another block goes by its own name.
     others = [content for name, content in said.items() if isinstance(content, dict) and name != "fsdp_config"]
-    arguments = {str(name): Const(value=value) for each in (*others, said) for name, value in each.items()}
+    arguments: dict[str, Value] = {
+        str(name): Const(value=value) for each in (*others, said) for name, value in each.items()
+    }
     at = places["distributed_type"]
-    return (
-        None
-        if at is None
-        else ConfigureFSDP(
-            site=at,
-            by="launch",
-            options={str(name).removeprefix("fsdp_"): Const(value=value) for name, value in block.items()},
-            arguments=dict(arguments),
-            made=Object(cls="accelerate.launch"),
-            places={name: site for name, site in places.items() if site is not None},
-        )
+    if at is None:
+        return None
+    return ConfigureFSDP(
+        site=at,
+        by="launch",
+        options={str(name).removeprefix("fsdp_"): Const(value=value) for name, value in block.items()},
+        arguments=arguments,
+        made=Object(cls="accelerate.launch"),
+        places={name: site for name, site in places.items() if site is not None},
     )
 
 
