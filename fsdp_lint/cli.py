@@ -379,7 +379,7 @@ def _stdin(paths: tuple[str, ...], name: str | None, changes: bool) -> tuple[Pat
         raise click.UsageError("`-` stands alone: one file comes from standard input.")
     if changes:
         raise click.UsageError("--fix and --diff work on files, not on standard input.")
-    from fsdp_lint.source.file import Unreadable, decode
+    from fsdp_lint.source.text import Unreadable, decode
 
     path = Path(os.path.abspath(name or "stdin.py"))
     try:
@@ -427,8 +427,8 @@ def _programs(report: Report, given: Mapping[str, str]) -> dict[str, str]:
     places = [place for each in report.findings for place in (each.place, *(one.place for one in each.related))]
     programs = dict(given)
     for name in {place.path for place in places if place.path.endswith(NOTEBOOK)}:
-        from fsdp_lint.source.file import Unreadable, decode
         from fsdp_lint.source.notebook import program
+        from fsdp_lint.source.text import Unreadable, decode
 
         try:
             programs[name] = program(Path(name), given[name] if name in given else decode(Path(name).read_bytes()))
@@ -443,7 +443,7 @@ def _changes(report: Report, shown: _Shown) -> dict[LocatedFix, str]:
         return {}
     from fsdp_lint.fix import apply
     from fsdp_lint.report import diff
-    from fsdp_lint.source.file import decode
+    from fsdp_lint.source.text import decode
 
     found = {}
     for fix in {finding.fix for finding in report.findings if finding.fix is not None}:

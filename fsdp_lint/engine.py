@@ -292,7 +292,7 @@ def _statement_rows(finding: LocatedFinding) -> tuple[int, int]:
 def fix_files(paths: Sequence[Path], settings: Settings, unsafe: bool = False) -> FixResult:
     """Applies fixes until nothing changes; nothing is written."""
     from fsdp_lint.fix.apply import settle
-    from fsdp_lint.source.file import decode
+    from fsdp_lint.source.text import decode
 
     scope = _scope(paths, settings)
     first = _analyse(scope, settings)

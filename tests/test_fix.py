@@ -47,7 +47,8 @@ from fsdp_lint.fix.moves import can_move_after, movable_around
 from fsdp_lint.fix.names import names_bound, names_used
 from fsdp_lint.fix.spelling import spelled, spelled_in_module
 from fsdp_lint.fix.writing import NotWritten, write
-from fsdp_lint.source.file import Site, Source, decode
+from fsdp_lint.source.file import Site, Source
+from fsdp_lint.source.text import decode
 
 PATH = Path("/project/train.py")
 

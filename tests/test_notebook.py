@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from fsdp_lint import engine, settings
 from fsdp_lint.fix.writing import write_all
-from fsdp_lint.source.file import Unreadable
 from fsdp_lint.source.notebook import cell_at, program, with_program
+from fsdp_lint.source.text import Unreadable
 
 if TYPE_CHECKING:
     from conftest import Lint

@@ -9,7 +9,7 @@ import pytest
 from fsdp_lint.project.index import CallLine, FileIndex, Import, index_file
 from fsdp_lint.project.resolve import Definition, Project
 from fsdp_lint.project.roots import Plan, Root, leftovers, life, plan
-from fsdp_lint.source.file import Unreadable
+from fsdp_lint.source.text import Unreadable
 
 WORDS = frozenset({"shard"})
 

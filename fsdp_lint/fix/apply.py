@@ -11,8 +11,8 @@ from pathlib import Path
 
 from fsdp_lint.findings import Applicability, LocatedFinding, LocatedFix, Place, Report, Severity, TextEdit
 from fsdp_lint.fix.lines import Lines
-from fsdp_lint.source.file import Unreadable, parse
 from fsdp_lint.source.notebook import program, with_program
+from fsdp_lint.source.text import Unreadable, parse
 
 
 @dataclass(frozen=True)

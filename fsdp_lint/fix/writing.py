@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from fsdp_lint.source.file import Unreadable, decode
+from fsdp_lint.source.text import Unreadable, decode
 
 # In the project's folder while several files are being replaced; gone once all of them are.
 JOURNAL = ".fsdp-lint-unfinished.json"

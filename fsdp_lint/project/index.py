@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fsdp_lint.source.file import parse
+from fsdp_lint.source.text import parse
 
 HOLDERS = frozenset({"dict", "list", "defaultdict", "OrderedDict", "partial"})
 VERSION = re.compile(r"version|greater|at_?least|newer|older|torch_?\d|has_|_support", re.IGNORECASE)

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from fsdp_lint.project.index import FileIndex, Import, index_file
 from fsdp_lint.source.discover import NOTEBOOK, SUFFIXES
-from fsdp_lint.source.file import Source, Unreadable, decode
+from fsdp_lint.source.file import Source
 from fsdp_lint.source.notebook import program
+from fsdp_lint.source.text import Unreadable, decode
 
 # A file with more star imports than this is a catalogue; what it gathers is looked for nowhere.
 STARS = 20

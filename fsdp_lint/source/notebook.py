@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fsdp_lint.source.discover import NOTEBOOK
-from fsdp_lint.source.file import Unreadable
+from fsdp_lint.source.text import Unreadable
 
 # Private-use characters: https://www.unicode.org/faq/private_use.html. A notebook that has them itself is refused.
 _HIDDEN, _CELL = "\ue000", "\ue001"

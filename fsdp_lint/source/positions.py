@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import libcst as cst
 from libcst._nodes.internal import CodegenState
 
-from fsdp_lint.source.file import Unreadable, parse
+from fsdp_lint.source.text import Unreadable, parse
 
 _LINE_END = re.compile(r"\r\n?|\n")
 
