@@ -294,11 +294,11 @@ def verify(
     except Terminated:
         return TERMINATED
     _complain(proved.errors)
-    if not proved.ran:
+    if proved.ran:
+        _echo(report.to_text(proved))
+    else:
         _echo(report.failure(proved))
-        _complain([proved.obstacle])
-        return FAILED
-    _echo(report.to_text(proved))
+        _complain([each.obstacle for each in (proved, *proved.beside)])
     unwritten = []
     for file, made in ((output, report.to_json), (markdown, in_markdown.to_markdown), (html, page.to_html)):
         try:
@@ -307,7 +307,7 @@ def verify(
         except OSError as error:
             unwritten.append(f"{file}: cannot be written: {error.strerror or error}")
     _complain(unwritten)
-    return FAILED if proved.errors or unwritten else 0 if proved.holds else FOUND
+    return FAILED if proved.errors or unwritten or not proved.ran else 0 if proved.holds else FOUND
 
 
 def _verify_rules(

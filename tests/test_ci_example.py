@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -69,12 +70,19 @@ def test_the_example_is_what_it_says(program: str, code: int, tmp_path: Path) ->
         [*shell, verify["run"]], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=180, check=False
     )
     assert done.returncode == code, done.stdout + done.stderr
-    if code == 2:
-        assert not (tmp_path / "report.md").exists()
-        return
     assert summary["if"] == "always()"
     subprocess.run([*shell, summary["run"]], cwd=tmp_path, env=environment, check=True)
     said = (tmp_path / "summary.md").read_text(encoding="utf-8")
+    if code == 2:
+        assert (
+            "It could not be run: train.py --layers 3 failed before its first step: ValueError: no data at train.py:10"
+            in said
+        )
+        assert "\nValueError: no data\n```" in said, "and what it printed itself"
+        told = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))
+        assert told["before"]["held"] is None and told["before"]["ended"] == "ValueError: no data"
+        assert "ValueError: no data" in (tmp_path / "report.html").read_text(encoding="utf-8")
+        return
     assert "expected `changed>=100%`: holds (1)" in said
     assert ("expected `collectives<=12`: holds" in said) == (code == 0)
     assert (tmp_path / "report.html").stat().st_size > 10_000 and (tmp_path / "report.json").is_file()

@@ -191,6 +191,22 @@ def look(browser: str, text: str, width: int, dark: bool, folder: Path) -> dict[
     return found
 
 
+def test_a_hang_in_the_second_step_is_drawn_as_far_as_it_came(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="needs torch")
+    pytest.importorskip("matplotlib", reason="needs matplotlib (the extra html)")
+    waits = "    if step and not dist.get_rank():\n        dist.barrier()\n    optimizer.step()\n"
+    (tmp_path / "train.py").write_text(PROGRAM.replace("    optimizer.step()\n", waits))
+    command = [sys.executable, "-m", "fsdp_lint", "verify", "train.py", "--mode", "cpu", "--mode", "shared"]
+    command += ["--fixes", "safe", "--patience", "2", "--html", "report.html"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 1, done.stderr
+    figures = {str(each.findtext("h3")): "".join(each.itertext()) for each in page(tmp_path).iter("figure")}
+    assert "Of one rank, when the first and only step is over." in figures["Memory by kind"]
+    assert "The second step (before and after: as far as it came), in which" in figures["Memory over the step"]
+    told = "".join(page(tmp_path).itertext())
+    assert "It could not be run in this mode: mode shared needs a GPU" in told, "and cpu was run all the same"
+
+
 def luminance(colour: str) -> float:
     """Relative luminance as WCAG defines it, of `rgb(r, g, b)`."""
 

@@ -145,6 +145,36 @@ def test_what_one_mode_cannot_run_another_can(proved: Prove) -> None:
     assert proof.beside[0].before.steps == 6
 
 
+def test_where_no_mode_can_be_had_nothing_is_run(proved: Prove) -> None:
+    with pytest.raises(CannotRun, match=r"mode nccl needs one GPU a rank.*; mode shared needs a GPU"):
+        proved(files={"train.py": RIGHT}, mode="nccl", ranks=99, beside=("shared",))
+
+
+@pytest.mark.parametrize(("name", "code"), [("SIGABRT", 6), ("SIGSEGV", 11)])
+def test_a_rank_that_a_signal_ends_is_no_hang(name: str, code: int, proved: Prove) -> None:
+    """The others wait for it, and their collectives differ from its own; but none of them went another way."""
+    end = f"if dist.get_rank():\n    os.kill(os.getpid(), {code})\ndist.barrier()"
+    proof = proved(files={"train.py": TRAIN.format(before="", after=OPTIMIZER, steps=3, end=end)})
+    assert not proof.before.hung and proof.before.ended.startswith(f"was ended by {name} (")
+    assert f"rank 1 was ended by {name}" in (told := report.to_text(proof))
+    assert "; its last collective was at train.py:18" in told, "not where it ended: that is not known"
+
+
+ENDLESS = """\
+import re
+if dist.get_rank():
+    re.match("(a|a)*b", "a" * 60)
+model[0].weight.full_tensor()
+"""
+
+
+def test_a_rank_at_work_when_the_time_is_up_is_no_hang(proved: Prove) -> None:
+    """It cannot hear the signal, and writes nothing down; the other one waits for it, and not for long."""
+    text = TRAIN.format(before="", after=OPTIMIZER, steps=3, end=ENDLESS)
+    proof = proved(files={"train.py": text}, timeout=7.0, patience=60.0)
+    assert not proof.before.hung and "was still running when the time was up" in report.to_text(proof)
+
+
 def test_modes_are_chosen_by_the_gpus() -> None:
     wish = Wish(Target("train.py"))
     assert [modes(wish, gpus) for gpus in (0, 1, 8)] == [("cpu",), ("simulate", "shared"), ("nccl",)]

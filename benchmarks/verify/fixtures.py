@@ -2,8 +2,9 @@
 
     python benchmarks/verify/fixtures.py [RULE...] [--mode cpu]
 
-Prints one line a program: the verdict on the finding of the folder's rule, and the evidence. A program that has no
-fix of ours is proved with its right twin as the fix, where there is one of the same name.
+Prints one line a program: the verdict on the finding of the folder's rule, and the evidence; at the end the table of
+docs/verify.md, by rule. A program that has no fix of ours is proved with its right twin as the fix, where there is one
+of the same name.
 """
 
 from __future__ import annotations
@@ -73,20 +74,36 @@ def verdict(rule: str, entry: Path, mode: str) -> tuple[str, str]:
 _ORDER = ["confirmed", "seen", "not run", "not seen", "not observable"]
 
 
+def table(told: list[tuple[str, str, str]]) -> Iterator[str]:
+    """The verdicts by rule, as Markdown, with the first reason of those that are not confirmed."""
+    yield "| rule | confirmed | seen | not seen | not observable | why not confirmed |"
+    yield "| --- | --- | --- | --- | --- | --- |"
+    for rule in dict.fromkeys(rule for rule, _, _ in told):
+        mine = [(said, why) for each, said, why in told if each == rule]
+        counts = Counter(said for said, _ in mine)
+        why = next((why for said, why in mine if said != "confirmed"), "")
+        others = sum(counts[each] for each in counts if each not in _ORDER or each == "not run")
+        cells = [str(counts[each] or "") for each in ("confirmed", "seen", "not seen")]
+        told_why = " ".join(why.split()).replace("|", "\\|")[:160]
+        yield f"| {rule} | {' | '.join(cells)} | {counts['not observable'] + others or ''} | {told_why} |"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("rules", nargs="*")
     parser.add_argument("--mode", default="cpu")
     given = parser.parse_args()
-    counts: Counter[str] = Counter()
+    told: list[tuple[str, str, str]] = []
     for rule, entry in programs(given.rules):
         began = time.monotonic()
         with tempfile.TemporaryDirectory() as folder:
             os.chdir(folder)
             said, why = verdict(rule, entry, given.mode)
             os.chdir("/")
-        counts[said] += 1
+        told.append((rule, said, why))
         print(f"{entry.relative_to(FIXTURES)}: {said} ({time.monotonic() - began:.0f} s)\n    {why}", flush=True)
+    print(*table(told), sep="\n")
+    counts = Counter(said for _, said, _ in told)
     print(", ".join(f"{count} {said}" for said, count in counts.most_common()), file=sys.stderr)
 
 

@@ -33,6 +33,12 @@ def first_difference(calls: Sequence[Sequence[Call]]) -> str | None:
     )
 
 
+def two_ways(calls: Sequence[Sequence[Call]]) -> bool:
+    """Whether two ranks began different collectives at one place: one that has ended begins none."""
+    found = side_by_side(calls)
+    return found is not None and len({_shape(call) for call in _at(*found).values() if call is not None}) > 1
+
+
 def side_by_side(calls: Sequence[Sequence[Call]]) -> tuple[dict[int, list[Call]], int] | None:
     """The logs by rank of the first group whose ranks went different ways, and the place where they did."""
     for group in sorted({call.group for each in calls for call in each}):

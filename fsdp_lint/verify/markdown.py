@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 
 from fsdp_lint.verify import report
 from fsdp_lint.verify.proof import Proof
 from fsdp_lint.verify.verdicts import CONFIRMED
 
+_OF_A_LOG = 20  # lines of a rank's output
 _GOOD, _BAD, _OPEN = ":white_check_mark:", ":x:", ":grey_question:"
 _KEPT = {True: _GOOD, False: _BAD, None: _OPEN}
 
@@ -45,6 +47,8 @@ def _mode(proof: Proof) -> Iterator[str]:
     if not proof.ran_here:
         yield f"It could not be run in this mode: {_plain(proof.obstacle)}"
         yield ""
+    if not proof.before.records:
+        return
     runs = [proof.before] + ([proof.after.run] if proof.after is not None else [])
     names = ("before", "after")[: len(runs)]
     table = [[name, *(cell.text for cell in cells)] for name, cells in report.rows(proof.before, runs)]
@@ -58,6 +62,10 @@ def _mode(proof: Proof) -> Iterator[str]:
         if run.hung:
             yield ""
             yield f"{name}: the ranks hang: {_plain(run.difference or run.ended)}"
+        for trouble in run.troubles[: 0 if run.hung else 1]:
+            yield ""
+            yield f"{name}: rank {trouble.rank} {_plain(trouble.text + trouble.place)}"
+            yield from _log(trouble.log)
     units = report.units(runs)
     if units:
         yield ""
@@ -66,6 +74,14 @@ def _mode(proof: Proof) -> Iterator[str]:
         yield from _table(["FSDP unit", "collective", *names], units)
         yield ""
         yield "</details>"
+
+
+def _log(text: str) -> Iterator[str]:
+    """The last lines of what a rank has printed, as they are."""
+    lines = text.rstrip().splitlines()[-_OF_A_LOG:]
+    if lines:
+        fence = "`" * max(3, 1 + max((len(found) for found in re.findall("`+", text)), default=0))
+        yield from ("", fence, *lines, fence)
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:

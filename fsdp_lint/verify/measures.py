@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -101,8 +102,10 @@ class Layout:
 
 @dataclass(frozen=True)
 class Trouble:
-    """What ended a rank before its time: "error" or "memory" (an exception), "died" (a signal) or "late". Of an
-    exception `causes` tells those that it came of, `lines` all the program's own lines on the way."""
+    """What ended a rank before its time: "error" or "memory" (an exception), "died" (a signal) or "late"; "refused"
+    where the mode cannot be had and nothing ran. Of an exception `causes` tells those that it came of, `lines` all the
+    program's own lines on the way; of a rank that could say nothing, `last` is the line of its last collective, and
+    `idle` the seconds since it began."""
 
     kind: str
     text: str
@@ -111,6 +114,15 @@ class Trouble:
     log: str = ""
     causes: tuple[str, ...] = ()
     lines: tuple[str, ...] = ()
+    last: str = ""
+    idle: float = 0.0
+
+    @property
+    def place(self) -> str:
+        """Where it was, in words; "" where nothing is known. Where the last collective was is not where it ended."""
+        if self.site:
+            return f" at {os.path.relpath(self.site)}"
+        return f"; its last collective was at {os.path.relpath(self.last)}" if self.last else ""
 
 
 @dataclass(frozen=True)
@@ -234,6 +246,11 @@ class Run:
     def steps(self) -> int:
         """Steps of the first optimizer that every rank made."""
         return min((record.steps for record in self.alive), default=0)
+
+    @property
+    def counted(self) -> str:
+        """The step whose bytes and collectives are told, in words."""
+        return "the second step" if self.first is not None and self.first.steps > 1 else "the first and only step"
 
     @property
     def moves_values(self) -> bool:

@@ -126,6 +126,8 @@ def _mode(proof: Proof) -> Iterator[str]:
     yield f"<p>{escape(report.ranks(proof))}.{device}</p>"
     if not proof.ran_here:
         yield f"<p>It could not be run in this mode: {escape(proof.obstacle)}</p>"
+    if not proof.before.records:
+        return
     runs = [("before", proof.before)] + ([("after", proof.after.run)] if proof.after is not None else [])
     yield from _table(runs)
     for name, run in runs:
@@ -158,10 +160,10 @@ def _drawn(runs: Sequence[tuple[str, Run]], mode: str) -> Iterator[str]:
     if len(trees) == 2 and trees[0][1] is not None and trees[1][1] is not None and _same_units(runs):
         trees = [("before and after", trees[0][1])]
     told = [
-        ("Memory by kind", draw.held_by_kind(runs), "Of one rank, when the second step is over."),
-        ("Memory over the step", draw.memory_over_the_step(runs), _SECOND),
+        ("Memory by kind", draw.held_by_kind(runs), f"Of one rank, when {_of_each(runs)} is over."),
+        ("Memory over the step", draw.memory_over_the_step(runs), _drawn_step(runs)),
         *((f"FSDP units, {name}", tree, "What their all-gathers bring in one step.") for name, tree in trees),
-        ("Collectives in time", draw.collectives_in_time(runs), f"{_SECOND} A longer stroke has more bytes."),
+        ("Collectives in time", draw.collectives_in_time(runs), f"{_drawn_step(runs)} A longer stroke has more bytes."),
     ]
     yield '<div class="pictures">'
     for number, (title, picture, note) in enumerate(told):
@@ -183,7 +185,19 @@ def _with_ids_of(place: str, svg: str) -> str:
     return re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{place}-", svg)
 
 
-_SECOND = "The second step, in which operations are seen, which makes it slower; times are those of the CPU's thread."
+def _of_each(runs: Sequence[tuple[str, Run]]) -> str:
+    """The step that was counted: one for both runs, or each with its own."""
+    told = {name: run.counted for name, run in runs if run.steps}
+    if len(set(told.values())) < 2:
+        return next(iter(told.values()), runs[0][1].counted)
+    return ", and ".join(f"{name} {step}" for name, step in told.items())
+
+
+def _drawn_step(runs: Sequence[tuple[str, Run]]) -> str:
+    unfinished = [name for name, run in runs if (r := run.first) is not None and r.steps < 2 and r.timeline]
+    far = f" ({' and '.join(unfinished)}: as far as it came)" if unfinished else ""
+    seen = "in which operations are seen, which makes it slower; times are those of the CPU's thread."
+    return f"The second step{far}, {seen}"
 
 
 def _same_units(runs: Sequence[tuple[str, Run]]) -> bool:

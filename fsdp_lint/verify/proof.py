@@ -18,7 +18,7 @@ from fsdp_lint.findings import LocatedFinding, Report, Severity
 from fsdp_lint.settings import Settings
 from fsdp_lint.verify import runner, texts
 from fsdp_lint.verify.expectations import Expectation, Kept
-from fsdp_lint.verify.measures import Run
+from fsdp_lint.verify.measures import Run, Trouble
 from fsdp_lint.verify.plan import CannotRun, Plan, Target
 from fsdp_lint.verify.probes import LATE, LOADS
 from fsdp_lint.verify.processes import ended_by_signals
@@ -84,8 +84,11 @@ class Proof:
         if not self.before.troubles:
             return f"{self.plan.target.name}: no optimizer step was made and there is no finding to judge"
         trouble = self.before.troubles[0]
-        where = f" at {trouble.site}" if trouble.site else ""
-        why = f"{self.plan.target.name} failed before its first step: {trouble.text}{where}"
+        if trouble.kind == "refused":
+            return trouble.text
+        why = f"{self.plan.target.name} failed before its first step: {trouble.text}{trouble.place}"
+        if self.before.hung:
+            why = f"{self.plan.target.name} hangs before its first step: {self.before.difference or trouble.text}"
         if self.plan.mode == "simulate":
             return f"{why}; if it is the simulated group that cannot do it, --mode cpu or nccl can"
         if self.plan.on_cpu and any(
@@ -148,12 +151,21 @@ def prove(wish: Wish, settings: Settings, progress: Silent | None = None) -> Pro
 def _prove(wish: Wish, settings: Settings, progress: Silent) -> Proof:
     entry = find_entry(wish.target)
     first = engine.analyse([Path(entry)], settings)
-    plans = _plans(wish, first, progress)
+    plans, refused = _plans(wish, first, progress)
+    if not plans:
+        raise CannotRun("; ".join(text for _, text in refused))
     by_hand = None if wish.after is None else texts.from_hand(wish.after, entry, settings.root)
     found = _Found(wish, settings, {(entry,): first})
     with ended_by_signals():
-        one, *others = [_in_mode(plan, found, by_hand, progress, len(plans) > 1) for plan in plans]
+        ran = [_in_mode(plan, found, by_hand, progress, len(plans) > 1) for plan in plans]
+    one, *others = [*ran, *(_refused(plan, text, wish) for plan, text in refused)]
     return dataclasses.replace(one, beside=tuple(others)).joined() if others else one
+
+
+def _refused(plan: Plan, text: str, wish: Wish) -> Proof:
+    """The proof in a mode that cannot be had here: that it was not run."""
+    nothing = Run(plan.mode, plan.ranks, (), (Trouble("refused", text, ""),))
+    return Proof(plan, nothing, None, (), [each.check(nothing, nothing) for each in wish.expectations], {})
 
 
 @dataclass
@@ -228,7 +240,8 @@ def find_entry(target: Target) -> str:
     return spec.origin
 
 
-def _plans(wish: Wish, first: Report, progress: Silent) -> list[Plan]:
+def _plans(wish: Wish, first: Report, progress: Silent) -> tuple[list[Plan], list[tuple[Plan, str]]]:
+    """What is to be run, and the modes that cannot be had here, with the reason."""
     if importlib.util.find_spec("torch") is None:
         raise CannotRun("verify runs the program, so it needs torch: pip install 'fsdp-lint[verify]'")
     if "torch" not in sys.modules:
@@ -237,7 +250,16 @@ def _plans(wish: Wish, first: Report, progress: Silent) -> list[Plan]:
     version = instrument.prepare()
     refuse_old(version)
     gpus = instrument.gpus()
-    return [_plan(mode, wish, gpus, first.findings) for mode in modes(wish, gpus)]
+    plans, refused = [], []
+    for mode in modes(wish, gpus):
+        plan = _plan(mode, wish, gpus, first.findings)
+        text = _obstacle(plan, gpus)
+        if text:
+            progress.say(text)
+            refused.append((plan, text))
+        else:
+            plans.append(plan)
+    return plans, refused
 
 
 def modes(wish: Wish, gpus: int) -> tuple[str, ...]:
@@ -251,10 +273,6 @@ def _plan(mode: str, wish: Wish, gpus: int, findings: Sequence[LocatedFinding]) 
     ranks = {"nccl": gpus, "simulate": 8, "shared": 2, "cpu": 2}[mode]
     if wish.ranks is not None and (mode != "shared" or wish.mode is not None):
         ranks = wish.ranks
-    if mode == "nccl" and (ranks > gpus or not gpus):
-        raise CannotRun(f"mode nccl needs one GPU a rank: {ranks} ranks, {gpus} GPUs; try --mode simulate or cpu")
-    if mode == "shared" and not gpus:
-        raise CannotRun("mode shared needs a GPU, and there is none: --mode cpu says the same of training without one")
     plan = Plan(
         target=wish.target,
         mode=mode,
@@ -265,6 +283,15 @@ def _plan(mode: str, wish: Wish, gpus: int, findings: Sequence[LocatedFinding]) 
         patience=wish.patience,
     )
     return _until(plan, findings)
+
+
+def _obstacle(plan: Plan, gpus: int) -> str:
+    """Why this machine cannot run it; "" where it can."""
+    if plan.mode == "nccl" and (plan.ranks > gpus or not gpus):
+        return f"mode nccl needs one GPU a rank: {plan.ranks or 2} ranks, {gpus} GPUs; try --mode simulate or cpu"
+    if plan.mode == "shared" and not gpus:
+        return "mode shared needs a GPU, and there is none: --mode cpu says the same of training without one"
+    return ""
 
 
 def _until(plan: Plan, findings: Sequence[LocatedFinding]) -> Plan:

@@ -107,6 +107,8 @@ def _measured(proof: Proof) -> Iterator[str]:
     if not proof.ran_here:
         yield f"could not be run in this mode: {proof.obstacle}"
     yield ""
+    if not proof.before.records:
+        return
     runs = [proof.before] + ([proof.after.run] if proof.after is not None else [])
     told = [[name, *(cell.text for cell in cells)] for name, cells in rows(proof.before, runs)]
     yield from _table([("", "before", "after")[: len(runs) + 1], *told])
@@ -119,7 +121,9 @@ def _measured(proof: Proof) -> Iterator[str]:
 
 
 def conclusion(proof: Proof) -> str:
-    """One sentence: how many verdicts of which kind, and whether expectations hold."""
+    """One sentence: how many verdicts of which kind, and whether expectations hold; or that it could not be run."""
+    if not proof.ran:
+        return f"It could not be run: {proof.obstacle}"
     counts = Counter(verdict.verdict for verdict in proof.verdicts)
     told = ", ".join(f"{count} {verdict}" for verdict, count in counts.items()) or "none"
     wrong = sum(not kept.holds for kept in proof.kept)
@@ -267,7 +271,7 @@ def remarks(run: Run, name: str) -> Iterator[str]:
     for save in first.saves if first is not None else ():
         yield f"{name}: {_save(save)}"
     for trouble in run.troubles[:1]:
-        yield f"{name}: rank {trouble.rank} {trouble.text}" + (f" at {_where(trouble.site)}" if trouble.site else "")
+        yield f"{name}: rank {trouble.rank} {trouble.text}{trouble.place}"
         yield from (f"  | {line}" for line in trouble.log.rstrip().splitlines()[-12:])
     if run.hung:
         yield f"{name}: the ranks hang: {run.difference or 'their collectives are the same as far as they were logged'}"

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from fsdp_lint.verify import kept, overlay
-from fsdp_lint.verify.hang import first_difference, read_calls
-from fsdp_lint.verify.measures import RankRecord, Run, Trouble
+from fsdp_lint.verify.hang import first_difference, read_calls, two_ways
+from fsdp_lint.verify.measures import Call, RankRecord, Run, Trouble
 from fsdp_lint.verify.overlay import Overlay
 from fsdp_lint.verify.plan import Plan
 from fsdp_lint.verify.processes import Ending, Limits, fork_ranks, free_port, torchrun_environment
@@ -53,18 +53,18 @@ def run(plan: Plan, progress: Silent | None = None, name: str = "run") -> Run:
         troubles = [t for rank, ending in enumerate(endings) if (t := _trouble(rank, ending, records, notes))]
         records = _with_reloads(records, notes, progress)
         kept.restore(notes)
-        hung = any(_is_hang(trouble) for trouble in troubles) and plan.mode != "simulate"
-        own = [t for t in troubles if not _is_hang(t)]
-        hung = hung and not own
-        calls = read_calls(notes, plan.processes) if hung else []
+        calls = read_calls(notes, plan.processes) if troubles and plan.mode != "simulate" else []
+        difference = first_difference(calls)
+        own = [t for t in troubles if not _is_hang(t, calls, plan.patience)]
+        hung = bool(troubles) and not own and plan.mode != "simulate"
         done = Run(
             mode=plan.mode,
             ranks=plan.ranks,
             records=records,
             troubles=tuple(own or troubles),
-            difference=first_difference(calls),
+            difference=difference if hung else None,
             hung=hung,
-            calls=calls,
+            calls=calls if hung else [],
             loaded=overlay.loaded(notes),
             files=_files(records),
             seconds=time.monotonic() - began,
@@ -123,22 +123,34 @@ def _trouble(rank: int, ending: Ending, records: list[RankRecord | None], notes:
     if record is not None:
         trouble = record.trouble
         return None if trouble is None else dataclasses.replace(trouble, rank=rank, log=said)
-    last = read_calls(notes, rank + 1)[rank]
-    site = last[-1].site if last else ""
     if ending.late:
-        return Trouble("late", "was still running when the time was up", site, rank, said)
-    if ending.signal is not None:
-        return Trouble("died", f"was ended by {signal.Signals(ending.signal).name}", site, rank, said)
-    return Trouble("died", f"left with exit code {ending.code}", site, rank, said)
+        kind, text = "late", "was still running when the time was up"
+    elif ending.signal is not None:
+        kind, text = "died", f"was ended by {_signal(ending.signal)}"
+    else:
+        kind, text = "died", f"left with exit code {ending.code}"
+    last = read_calls(notes, rank + 1)[rank]
+    idle = time.time() - (notes / f"{rank}.calls").stat().st_mtime if last else 0.0
+    return Trouble(kind, text, "", rank, said, last=last[-1].site if last else "", idle=idle)
 
 
-def _is_hang(trouble: Trouble) -> bool:
-    """Whether a rank ended because another did not come to the same collective."""
+def _signal(number: int) -> str:
+    """A signal as people know it: "SIGSEGV (Segmentation fault)"."""
+    try:
+        name = signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+    return f"{name} ({signal.strsignal(number)})"
+
+
+def _is_hang(trouble: Trouble, calls: list[list[Call]], patience: float) -> bool:
+    """Whether a rank ended because another did not come to the same collective: its communication says so, or it was
+    ended by abort, or was late, where ranks went two ways; or the other made none for longer than is to be waited."""
+    if any(word in trouble.text or word in trouble.log[-1500:] for word in _COMMUNICATION):
+        return trouble.kind != "memory"
     if trouble.kind == "late":
-        return bool(trouble.site)
-    if trouble.kind == "died":
-        return "SIGABRT" in trouble.text
-    return any(word in trouble.text or word in trouble.log[-1500:] for word in _COMMUNICATION)
+        return two_ways(calls) or (trouble.idle >= patience and first_difference(calls) is not None)
+    return trouble.kind == "died" and "SIGABRT" in trouble.text and two_ways(calls)
 
 
 def _with_reloads(records: list[RankRecord | None], notes: Path, progress: Silent) -> list[RankRecord | None]:

@@ -28,7 +28,9 @@ class Unit:
 
 
 def tree(run: Run) -> list[Unit]:
-    """From the root down, each unit followed by those inside it. Empty where nothing is sharded."""
+    """From the root down, each unit followed by those inside it. Empty where nothing is sharded, or no step was made."""
+    if run.collectives is None:
+        return []
     gathered: dict[str, int] = {}
     for one in run.collectives or ():
         if one.unit:
