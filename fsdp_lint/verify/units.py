@@ -28,7 +28,7 @@ class Unit:
 
 
 def tree(run: Run) -> list[Unit]:
-    """From the root down, each unit followed by those inside it. Empty where nothing is sharded, or no step was made."""
+    """From the root down, each unit followed by those inside it. Empty where nothing is sharded or counted."""
     if run.collectives is None:
         return []
     gathered: dict[str, int] = {}

@@ -13,6 +13,7 @@ import torch
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from fsdp_lint.verify.instrument import gloo
 from fsdp_lint.verify.instrument.sites import Sites
 from fsdp_lint.verify.instrument.storages import Storages
 from fsdp_lint.verify.instrument.timeline import Timeline
@@ -80,6 +81,8 @@ class Collectives(TorchDispatchMode):
             self.storages.see(result)
             if space in _SPACES:
                 self.storages.carry(args)
+                if name not in _NOT_COLLECTIVE or name == "wait_tensor":
+                    gloo.finish(name, result)
         if self.on:
             self.timeline.see()
         return result

@@ -20,6 +20,7 @@ import torch
 import torch.distributed.fsdp
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
+from fsdp_lint.verify.instrument import gloo
 from fsdp_lint.verify.instrument.attempts import Attempts
 from fsdp_lint.verify.instrument.collectives import Collectives
 from fsdp_lint.verify.instrument.mapping import Mapping
@@ -79,6 +80,7 @@ class Watch:
         self.saves.install()
         if self.storages is not None:
             self.storages.install()
+            gloo.follow_waits(lambda: self.collectives.on)
         self._follow_ends()
         if self.plan.until_saved:
             self._end_loaders()
