@@ -37,6 +37,8 @@ def try_all() -> Mapping[str, Any]:
     devices.map_to_cpu(Mapped(Sites(os.path.abspath("train.py"))), 2)
     found, rank = {}, int(os.environ["RANK"])
 
+    found["unnamed"] = _unnamed()
+
     def train(optimizer: Any) -> None:
         for group in optimizer.param_groups:
             for parameter in group["params"]:
@@ -63,6 +65,40 @@ def try_all() -> Mapping[str, Any]:
     return found
 
 
+# The same with and without a GPU: errors and their kinds, what torch.cuda imports, and types that torch makes at random
+# requests of tensors (`torch.cuda.FloatTensor`), which refuse by themselves.
+HARMLESS = re.compile(
+    r"\w+(Tensor|Storage|Error)$|cudaStatus|check_error|device_of|cast|lru_cache|classproperty|NewType|deprecated"
+    r"|amp_definitely_not_available|autocast|custom_[bf]wd|GradScaler|Event|Stream|Graph"
+)
+PARTS = (
+    *("cuda", "cuda.memory", "cuda.random", "cuda.streams", "cuda.graphs", "cuda.nvtx", "cuda.profiler", "cuda.comm"),
+    *("cuda.nccl", "cuda.tunable", "cuda.gds", "cuda.amp", "accelerator", "accelerator.memory"),
+)
+
+
+def _unnamed() -> str:
+    """Public callables of torch's that have no stand-in, are not refused, and are not harmless."""
+    import importlib
+
+    from fsdp_lint.verify.instrument.stand_ins import MARK
+
+    missing = []
+    for part in PARTS:
+        try:
+            home = importlib.import_module(f"torch.{part}")
+        except ImportError:
+            continue
+        for name in getattr(home, "__all__", dir(home)):
+            value = getattr(home, name, None)
+            of_torch = str(getattr(value, "__module__", "")).startswith("torch")
+            if name.startswith("_") or not callable(value) or (not of_torch and not hasattr(value, MARK)):
+                continue
+            if not hasattr(value, MARK) and not HARMLESS.fullmatch(name):
+                missing.append(f"{part}.{name}")
+    return ", ".join(missing)
+
+
 def _tensors(value: Any) -> list[Any]:
     import torch
 
@@ -76,6 +112,7 @@ def test_each_row_of_the_table_is_as_it_says(tmp_path: Path) -> None:
     run = ranks.fork_ranks(try_all, 2, tmp_path / "run")
     assert run.trouble is None, run.ranks[0].output[-2000:]
     assert len(ROWS) > 20
+    assert not run.ranks[0].measured["unnamed"], "each public function of torch.cuda is mapped or refused"
     for cell, told in ROWS:
         for code in words(cell):
             for rank in run.ranks:

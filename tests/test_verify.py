@@ -576,6 +576,20 @@ def test_a_program_that_fails_early_is_told_in_its_own_words(proved: Prove) -> N
     assert "failed before its first step: ValueError: no data" in proof.obstacle
 
 
+def test_a_line_that_needs_a_gpu_is_told_also_after_the_first_step(proved: Prove) -> None:
+    text = TRAIN.format(before="", after=OPTIMIZER, steps=3, end="torch.cuda.graph_pool_handle()")
+    proof = proved(files={"train.py": text})
+    told = report.to_text(proof)
+    assert proof.before.steps == 3
+    assert "graph_pool_handle needs a CUDA GPU [this line needs a GPU and cannot be mapped to the CPU]" in told
+
+
+def test_a_program_that_names_no_gpu_is_not_told_of_one(proved: Prove) -> None:
+    text = RIGHT.replace('torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))\n', "").replace('"nccl"', '"gloo"')
+    proof = proved(files={"train.py": text.replace(".cuda()", "").replace(', device="cuda"', "")})
+    assert proof.before.first is not None and proof.before.first.mapped == ()
+
+
 def test_a_program_that_ends_by_an_error_is_not_right(proved: Prove) -> None:
     broken = proved(files={"train.py": TRAIN.format(before="", after=OPTIMIZER, steps=3, end="raise ValueError('no')")})
     assert broken.ran and not broken.holds

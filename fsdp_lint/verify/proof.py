@@ -91,10 +91,6 @@ class Proof:
             why = f"{self.plan.target.name} hangs before its first step: {self.before.difference or trouble.text}"
         if self.plan.mode == "simulate":
             return f"{why}; if it is the simulated group that cannot do it, --mode cpu or nccl can"
-        if self.plan.on_cpu and any(
-            word in trouble.text for word in ("CUDA", "cuda", "NVIDIA", "nvidia", "nccl", "NCCL")
-        ):
-            return f"{why}: this line needs a GPU and cannot be mapped to the CPU"
         return why
 
     @property

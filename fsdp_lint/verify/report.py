@@ -168,7 +168,7 @@ def rows(before: Run, runs: Sequence[Run]) -> Iterator[tuple[str, list[Cell]]]:
     yield "loss by step", [_losses(run) for run in runs]
     yield "parameters changed", [_changed(run) for run in runs]
     yield "step time", [_time(run) for run in runs]
-    yield "ended", [Cell(run.ended[:60]) for run in runs]
+    yield "ended", [Cell(run.ended.partition(" [")[0][:60]) for run in runs]
 
 
 def _unknown(run: Run) -> Cell:

@@ -14,7 +14,7 @@ import torch.distributed as dist
 import torch.distributed.device_mesh
 from torch.overrides import TorchFunctionMode
 
-from fsdp_lint.verify.instrument.mapping import Mapping
+from fsdp_lint.verify.instrument.mapping import Mapping, asked_by_torch
 from fsdp_lint.verify.instrument.stand_ins import map_cuda
 
 
@@ -61,13 +61,15 @@ class _Devices(TorchFunctionMode):
             self.mapping.note("device cuda")
             return args[0]
         if func is torch.Tensor.pin_memory:
+            self.mapping.note("pinned memory")
             return args[0]
         if func is torch.Tensor.to and len(args) > 1 and _is_number(args[1]):
             args = (args[0], "cuda", *args[2:])
         if func is torch._C._nn._parse_to:  # what a module's `to` makes of its arguments
             args = tuple("cuda" if _is_number(each) else each for each in args)
         if func is torch.device and any(_is_cuda(each) or _is_number(each) for each in (*args, *kwargs.values())):
-            self.mapping.note("device cuda")
+            if not asked_by_torch():  # which asks for what there is when it makes a group
+                self.mapping.note("device cuda")
             return torch.device("cpu")  # a CPU with the GPU's number is no place that torch.load knows
         if any(map(_is_cuda, args)) or any(map(_is_cuda, kwargs.values())):
             args = tuple(cpu_for(each, self.mapping) for each in args)
@@ -76,6 +78,7 @@ class _Devices(TorchFunctionMode):
             self.mapping.note("device cuda")
             kwargs = {**kwargs, "device": "cpu"}
         if kwargs.get("pin_memory") is True:
+            self.mapping.note("pinned memory")
             kwargs = {**kwargs, "pin_memory": False}
         return func(*args, **kwargs)
 
@@ -99,9 +102,14 @@ def _map_meshes(mapping: Mapping) -> None:
 def _map_contexts(mapping: Mapping) -> None:
     """What takes a device and is no function of tensors: autocast, the default device, modules, FSDP1's device."""
     autocast, default = torch.autocast.__init__, torch.set_default_device
-    torch.autocast.__init__ = lambda self, device_type, *args, **kwargs: autocast(
-        self, cpu_for(device_type, mapping), *args, **kwargs
-    )
+
+    @functools.wraps(autocast)
+    def init_autocast(self: Any, device_type: Any, *args: Any, **kwargs: Any) -> None:
+        if _is_cuda(device_type):
+            mapping.note("autocast of CUDA")
+        autocast(self, cpu_for(device_type, mapping), *args, **kwargs)
+
+    torch.autocast.__init__ = init_autocast
     torch.set_default_device = lambda device: default(cpu_for(device, mapping))
     generator: Any = torch.Generator
 

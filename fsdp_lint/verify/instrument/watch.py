@@ -39,6 +39,8 @@ from fsdp_lint.verify.plan import Plan
 from fsdp_lint.verify.progress import note
 
 _exit = os._exit
+_OF_A_GPU = ("CUDA", "cuda", "NVIDIA", "nvidia", "nccl", "NCCL")
+_NEEDS = "this line needs a GPU and cannot be mapped to the CPU"
 _EPOCHS = 50  # ends of data loaders after which a loop is taken to have none
 
 
@@ -355,7 +357,8 @@ class Watch:
     def _trouble(self, error: BaseException) -> Trouble:
         trouble = trouble_of(error, self.sites, self.rank)
         if trouble.kind != "memory":
-            return trouble
+            needs = self.plan.on_cpu and any(word in trouble.text for word in _OF_A_GPU)
+            return dataclasses.replace(trouble, text=f"{trouble.text} [{_NEEDS}]") if needs else trouble
         peak = self.storages.peak if self.storages is not None else torch.cuda.max_memory_allocated()
         self.seen["peak_bytes"] = max(peak, self.seen.get("peak_bytes", 0))
         return dataclasses.replace(trouble, text=f"out of memory (peak {peak:,} bytes): {trouble.text}")
