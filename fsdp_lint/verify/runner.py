@@ -95,6 +95,11 @@ def _notes() -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+# What each rank gets besides torchrun's variables. An error that torch raises in C++ names the frames it came through,
+# and asking addr2line for them takes minutes with some builds of Python (pytorch/pytorch#195800): a hang took 139 s.
+_TAME = {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", "TORCH_DISABLE_ADDR2LINE": "1"}
+
+
 def _start(plan: Plan, notes: Path, progress: Silent) -> list[Ending]:
     start: Callable[[Plan, int, Path], int] = instrument().run
     port = free_port()
@@ -104,7 +109,7 @@ def _start(plan: Plan, notes: Path, progress: Silent) -> list[Ending]:
     def environment(rank: int) -> dict[str, str]:
         given = torchrun_environment(rank, world, port)
         ours = {f"FSDP_LINT_{name}": given[name] for name in ("MASTER_ADDR", "MASTER_PORT")}
-        return {"OMP_NUM_THREADS": "1", **given, **ours, **inherited, "PYTHONUNBUFFERED": "1"}
+        return {**_TAME, **given, **ours, **inherited}
 
     limits = Limits(whole=plan.timeout, grace=GRACE, warning=signal.SIGUSR2)
     return fork_ranks(lambda rank: start(plan, rank, notes), environment, plan.processes, notes, limits, progress.look)
