@@ -403,7 +403,7 @@ class Expressions(Conditions):
         table.note_attribute(self, value, name, self.site(node))
         found = self.attribute(value, name)
         if self._is_weight(value, name, found):
-            taken = Params(name=f"{value.name}.{name}", of=(value,))
+            taken = Params(name=f"{value.name}.{name}", key=name, of=(value,))
             taken.taken = self.emit(TakeParameters, self.site(node), params=taken)
             return self.new(Tensor(name=f"{value.name}.{name}", source=taken, form="parameter"))
         return found
@@ -795,7 +795,7 @@ class Expressions(Conditions):
         """Walks a parameter iterator: from here on the very objects are held."""
         if params.taken is not None:
             return params
-        taken = self.new(Params(name=params.name, of=params.of, named=params.named))
+        taken = self.new(Params(name=params.name, key=params.key, of=params.of, named=params.named))
         taken.taken = self.emit(TakeParameters, site, params=taken)
         return taken
 

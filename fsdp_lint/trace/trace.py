@@ -216,7 +216,9 @@ class Trace:
             for event in self.shards(module):
                 if event.order < params.taken.order and self._sharded_each_round(module, event, params.taken):
                     continue
-                if self.before(params.taken, event, module) and not leaves_out(event, module):
+                if not self.before(params.taken, event, module):
+                    continue
+                if not leaves_out(event, module) and not spares(event, params):
                     found.append(event)
         return found
 
@@ -503,6 +505,18 @@ def leaves_out(shard: Shard, module: Value) -> bool:
         return any(covers(one, module) for one in ignored)
     given = [shard.kwargs[name] for name in IGNORING if name in shard.kwargs]
     return any(not isinstance(one, Const) and not (isinstance(one, Sequence) and not one.items) for one in given)
+
+
+def spares(shard: Shard, params: Params) -> bool:
+    """True when a sharding call is told to ignore these very parameters of its module."""
+    for keyword in IGNORING:
+        for part in parts(shard.kwargs[keyword]) if keyword in shard.kwargs else ():
+            ignored = part.source if isinstance(part, Tensor) and part.form == "parameter" else part
+            if ignored is params:
+                return True
+            if isinstance(ignored, Params) and ignored.key and (ignored.key, ignored.of) == (params.key, params.of):
+                return True
+    return False
 
 
 def common_depth(one: Event, other: Event) -> int:

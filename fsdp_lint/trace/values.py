@@ -343,7 +343,8 @@ class Module(Value):
 
 @dataclass(eq=False)
 class Params(Value):
-    """Parameters of modules. `taken` is the event that walked the iterator; None while nobody has."""
+    """Parameters of modules. `taken` is the event that walked the iterator; None while nobody has. `key` is the name of
+    the parameter where it is one of its module's own."""
 
     of: tuple[Value, ...] = ()
     taken: Event | None = None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fsdp_lint.trace.events import Copy
 from fsdp_lint.trace.models import fsdp1, init
 from fsdp_lint.trace.models.api import NOTHING, Call, Handler, Machine, constant_name
@@ -33,7 +35,7 @@ def range_(run: Machine, call: Call) -> Value:
 
 
 def listed(run: Machine, call: Call) -> Value:
-    """`list`, `tuple`, `set`, `sorted`, `reversed`, `dict` of an iterable."""
+    """`list`, `tuple`, `set` of an iterable."""
     if not call.args:
         return run.new(Sequence())
     value = call.args[0]
@@ -64,10 +66,49 @@ def last_first(run: Machine, item: Value) -> Value:
     match item:
         case Module(each="modules", owner=Value() as owner):
             return run.element(owner, "modules", backwards=True)
-        case Sequence(items=[Unknown() as name, Module(each="modules", owner=Value() as owner)]):
-            drawn = run.element(owner, "modules", backwards=True)
+        case Choice(options=((Module(each="modules") as old, guards),)):
+            drawn = last_first(run, old)
+            tests = (replace(guard, subject=drawn) if guard.subject is old else guard for guard in guards)
+            return Choice(options=((drawn, tuple(tests)),))
+        case Sequence(items=[Unknown() as name, Module(each="modules") | Choice() as old]):
+            drawn = last_first(run, old)
             return Sequence(items=[Unknown(name=name.name, inputs=(drawn,)), drawn])
     return item
+
+
+def sorted_(run: Machine, call: Call) -> Value:
+    """`sorted(...)`."""
+    made = listed(run, call)
+    if isinstance(made, Sequence):
+        made.items = _in_order(run, made.items, call)
+    return made
+
+
+def sort(run: Machine, call: Call) -> Value:
+    """`list.sort(...)`."""
+    if isinstance(call.self_value, Sequence):
+        call.self_value.items = _in_order(run, call.self_value.items, call)
+    return NOTHING
+
+
+def reverse(run: Machine, call: Call) -> Value:
+    """`list.reverse()`."""
+    if isinstance(call.self_value, Sequence):
+        call.self_value.items = [last_first(run, item) for item in reversed(call.self_value.items)]
+    return NOTHING
+
+
+def _in_order(run: Machine, items: list[Value], call: Call) -> list[Value]:
+    """Items as a call sorts them. What a key makes of modules is not known: whoever sorts them by one wants parts to
+    come before what holds them."""
+    if "key" not in call.kwargs and "reverse" not in call.kwargs:
+        return items
+    return [last_first(run, item) for item in sorted(items, key=_depth, reverse=True)]
+
+
+def _depth(item: Value) -> int:
+    """How deep in the model the modules of an item lie."""
+    return max((len(list(part.line())) for part in parts(item) if isinstance(part, Module)), default=0)
 
 
 def dict_(run: Machine, call: Call) -> Value:
@@ -293,7 +334,7 @@ def append(run: Machine, call: Call) -> Value:
 def _kept(run: Machine, item: Value, call: Call) -> Value:
     """A parameter that goes into a list is held from there on."""
     if isinstance(item, Tensor) and item.form == "parameter" and isinstance(item.source, Params):
-        kept = run.take(Params(name=item.source.name, of=item.source.of), call.site)
+        kept = run.take(Params(name=item.source.name, key=item.source.key, of=item.source.of), call.site)
         return run.new(Tensor(name=item.name, source=kept, form="parameter"))
     return item
 
@@ -303,8 +344,11 @@ def insert(run: Machine, call: Call) -> Value:
     owner = call.self_value
     item = call.get(1, "")
     if isinstance(owner, Sequence) and item is not None:
-        owner.items.append(item)
-        owner.exact = False
+        kept = run.with_tests(_kept(run, item, call))
+        at = call.first()
+        first = isinstance(at, Const) and at.value == 0
+        owner.items.insert(0 if first else len(owner.items), last_first(run, kept) if first else kept)
+        owner.exact = owner.exact and first and run.loops == list(owner.loops)
     return NOTHING
 
 
@@ -443,9 +487,8 @@ def typed(run: Machine, call: Call) -> Value:
 _SAME: dict[str, Handler] = dict.fromkeys(("builtins.iter", "builtins.id"), first)
 FUNCTIONS = {
     "builtins.range": range_,
-    **dict.fromkeys(
-        ("builtins.list", "builtins.tuple", "builtins.set", "builtins.sorted", "builtins.frozenset"), listed
-    ),
+    **dict.fromkeys(("builtins.list", "builtins.tuple", "builtins.set", "builtins.frozenset"), listed),
+    "builtins.sorted": sorted_,
     "builtins.reversed": reversed_,
     "builtins.dict": dict_,
     "collections.OrderedDict": dict_,
@@ -490,7 +533,16 @@ FUNCTIONS = {
     "threading.Thread": thread,
     "multiprocessing.Process": thread,
 }
-SEQUENCE_METHODS = {"append": append, "add": append, "insert": insert, "extend": extend, "clear": clear, "copy": copied}
+SEQUENCE_METHODS = {
+    "append": append,
+    "add": append,
+    "insert": insert,
+    "extend": extend,
+    "clear": clear,
+    "copy": copied,
+    "sort": sort,
+    "reverse": reverse,
+}
 MAPPING_METHODS = {
     "get": dict_get,
     "pop": dict_get,
