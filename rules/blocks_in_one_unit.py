@@ -73,7 +73,7 @@ def _all_of_a_list(shard: Shard) -> Value | None:
     if isinstance(owner, Module) and owner.children:
         taken = {one.number for one in shard.group}
         known = [blocks for _, blocks in block_lists(owner)]
-        return owner if owner in known and all(c.number in taken for c in owner.children.values()) else None
+        return owner if owner in known and all(c.number in taken for c in owner.items()) else None
     # Of a model that is not known: the one that stands for all that a list yields.
     one = shard.group[0]
     return owner if len(shard.group) == 1 and one.key == "[]" and not _takes_a_slice(shard) else None

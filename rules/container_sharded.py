@@ -3,7 +3,7 @@
 ## What it finds
 
 `fully_shard(model.layers)` or `FullyShardedDataParallel(model.layers)` where `layers` is an `nn.ModuleList` or an
-`nn.ModuleDict`.
+`nn.ModuleDict`, or a class of the project that is one.
 
 ## Why it is wrong
 
@@ -50,18 +50,23 @@ def check(trace: Trace) -> Iterator[Finding]:
             if not isinstance(module, Module) or module.library is None or not module.library.startswith("torch.nn."):
                 continue
             kind = last_name(module.library)
-            if kind not in WITHOUT_FORWARD or _is_tested(shard, module):
+            if kind not in WITHOUT_FORWARD or module.forward or _is_tested(shard, module):
                 continue
             yield Finding(
                 at=shard,
                 message=f"`{called(module)}` is an `nn.{kind}`: it has no forward around which FSDP could gather it",
-                fix=_fix(shard, kind),
+                fix=_fix(shard, kind) if not _shards_others(trace, shard) else None,
             )
 
 
 def _is_tested(shard: Shard, module: Module) -> bool:
     """True where a test of the module, of which the outcome is not known, may keep containers away from the call."""
     return any(guard.subject is module or module.number in guard.about for guard in shard.guards)
+
+
+def _shards_others(trace: Trace, shard: Shard) -> bool:
+    """True where the same call shards other modules, too."""
+    return any(other is not shard and other.site == shard.site for other in trace.every(Shard))
 
 
 def _fix(shard: Shard, kind: str) -> Fix | None:

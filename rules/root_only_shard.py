@@ -122,7 +122,7 @@ def _is_model(trace: Trace, module: Value) -> bool:
 
 
 def _how_many(blocks: Module) -> str:
-    counts = [child.count for child in blocks.children.values()]
+    counts = [child.count for child in blocks.items()]
     if all(count is not None for count in counts):
         return f"the {sum(count or 0 for count in counts)} blocks"
     return "the blocks"

@@ -8,8 +8,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fsdp_lint.project.index import FileIndex, FunctionInfo, Import
+from fsdp_lint.project.index import ClassInfo, FileIndex, FunctionInfo, Import
 from fsdp_lint.project.resolve import Definition, Project
+from fsdp_lint.source.discover import SUFFIXES
 from fsdp_lint.source.words import spelled_out
 
 CALLERS = 400
@@ -152,6 +153,7 @@ class _Heat:
         self.attributes: set[str] = set()
         self.names: set[str] = set()
         self.functions: set[str] = set()
+        self.heirs: set[tuple[Path, str]] = set()
         self.defined: Counter[str] = Counter()
         self._targets: dict[tuple[Path, str, Import | None], Definition | None] = {}
 
@@ -170,9 +172,27 @@ class _Heat:
                         if info.cls is not None:
                             self._mark((path, info.cls), info.cls.rpartition(".")[2])
                         changed = True
+                for cls in index.classes.values():
+                    if (path, cls.qualname) not in self.heirs and self._inherits(index, cls):
+                        self.heirs.add((path, cls.qualname))
+                        self.names.add(cls.name)
+                        changed = True
                 for name, held in index.contents.items():
                     if any(self.stands_for_hot(index, one) for one in held):
                         changed |= self._mark_holders(index, name)
+
+    def _inherits(self, index: FileIndex, cls: ClassInfo) -> bool:
+        """True when a base of the class reaches FSDP, so that whoever makes one may call what it inherits."""
+        for base in cls.bases:
+            module, _, name = base.rpartition(".")
+            if not module and self.stands_for_hot(index, name):
+                return True
+            found = self.project.lookup(index.path, module) if module and "." not in module else None
+            if found is not None and found.kind == "file" and found.path is not None:
+                home = self.project.index(found.path) if found.path.suffix in SUFFIXES else None
+                if home is not None and self.stands_for_hot(home, name):
+                    return True
+        return False
 
     def _mark_holders(self, index: FileIndex, name: str) -> bool:
         """Marks the global variables that hold something which reaches FSDP under `name`: a table, a partial, an object
@@ -216,7 +236,7 @@ class _Heat:
 
     def stands_for_hot(self, index: FileIndex, name: str) -> bool:
         """True when a name of a file stands for something that reaches FSDP."""
-        if (index.path, name) in self.hot:
+        if (index.path, name) in self.hot or (index.path, name) in self.heirs:
             return True
         if name in index.functions or name in index.classes:
             return False
@@ -235,7 +255,9 @@ class _Heat:
             return False
         if found.kind == "external":
             return found.name.rpartition(".")[2] in self.words
-        return found.path is not None and (found.path, found.name) in self.hot
+        if found.path is None:
+            return False
+        return (found.path, found.name) in self.hot or (found.path, found.name) in self.heirs
 
 
 def _callers(

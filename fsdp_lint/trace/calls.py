@@ -249,6 +249,11 @@ class Calls(State):
                 return True
         return False
 
+    def container_base(self, cls: Class) -> str:
+        """The container of torch.nn among the bases of a class; empty where there is none."""
+        found = (d.rpartition(".")[2] for d in self.library_bases(cls) if d.startswith("torch.nn."))
+        return next((name for name in found if name in table.CONTAINERS), "")
+
     def is_optimizer_class(self, cls: Class) -> bool:
         """True for subclasses of torch's optimizers."""
         return any(d.startswith("torch.optim.") for d in self.library_bases(cls))
@@ -507,6 +512,8 @@ class Calls(State):
             if not any(isinstance(frame.self_value, Module) for frame in self.frames):
                 self.note_built(module)
             made: Value = module
+            if self.construct_container(module, cls, call):
+                return made
         else:
             made = self.new(Instance(cls=cls, args=tuple(call.values())))
         found = self.class_attribute(cls, "__init__")
@@ -518,6 +525,21 @@ class Calls(State):
         if after is not None and isinstance(after[1], Function):
             self.enter(after[1], Call(site=call.site), made)
         return made
+
+    def construct_container(self, made: Module, cls: Class, call: Call) -> bool:
+        """Marks an object of a class that is a container of modules, and fills it where the class has no `__init__`."""
+        container = self.container_base(cls)
+        if container in ("ModuleList", "ModuleDict"):
+            made.library = f"torch.nn.{container}"
+            made.forward = self.class_attribute(cls, "forward") is not None
+        if not container or self.class_attribute(cls, "__init__") is not None:
+            return False
+        self.fill_container(made, container, call)
+        return True
+
+    def fill_container(self, made: Module, container: str, call: Call) -> None:
+        """A container gets what its `__init__` is given; the expression part of the machine does it."""
+        raise NotImplementedError
 
     def note_built(self, made: Module) -> None:
         """A model that is no part of another is made; the expression part of the machine gives it."""

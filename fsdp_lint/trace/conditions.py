@@ -432,7 +432,7 @@ class Conditions(Calls):
             return False if value.built and not value.owner else None
         if last == "Module":
             return True
-        if value.library is not None and value.library.startswith("torch.nn."):
+        if value.cls is None and value.library is not None and value.library.startswith("torch.nn."):
             return value.library.rpartition(".")[2] == last
         if value.cls is not None and value.built:
             return any(d.rpartition(".")[2] == last for d in self.library_bases(value.cls))

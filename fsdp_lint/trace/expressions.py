@@ -414,7 +414,7 @@ class Expressions(Conditions):
         if name not in ("weight", "bias") or not isinstance(found, Unknown):
             return False
         if isinstance(value, Module) and value.library is not None:
-            return value.library.startswith("torch.nn.")
+            return value.cls is None and value.library.startswith("torch.nn.")
         return any(one.number in self.touched for one in value.line())
 
     def attribute(self, value: Value, name: str) -> Value:
@@ -460,6 +460,8 @@ class Expressions(Conditions):
                 found = self.class_attribute(base, name)
                 if found is not None and isinstance(found[1], Function):
                     return Bound(name=name, function=found[1], self_value=inner)
+        if name == "__init__" and isinstance(inner, Module) and inner.cls and self.container_base(inner.cls):
+            return Method(name=name, self_value=inner, method=name, key=self.container_base(inner.cls))
         if name in ("__init__", "forward", "__enter__", "__exit__"):
             return self.external("builtins.object")
         if table.has_method(inner, name):
@@ -657,6 +659,9 @@ class Expressions(Conditions):
                     self.emit(Forward, call.site, module=owner, bypass="forward", result=made)
                     return made
                 return self.enter(inner, call, owner)
+            case Method(self_value=Module() as owner, method="__init__", key=container):
+                self.fill_container(owner, container, call)
+                return Const(value=None)
             case Method(self_value=owner, method=method):
                 call.self_value = owner
                 return table.call_method(self, owner, method, call)
@@ -710,6 +715,10 @@ class Expressions(Conditions):
                 self.emit(BuildOptimizer, call.site, optimizer=optimizer)
                 return optimizer
         return self.construct(cls, call)
+
+    def fill_container(self, made: Module, container: str, call: Call) -> None:
+        """A container gets what its `__init__` is given."""
+        table.fill(self, made, container, call)
 
     def note_built(self, made: Module) -> None:
         """A model that is no part of another is made."""

@@ -315,7 +315,8 @@ def _owns_parameters(module: Module) -> bool:
         return True
     last = last_name(module.library)
     if last in CONTAINERS:
-        return any(_owns_parameters(child) for child in module.children.values())
+        unknown = module.cls is not None and not module.children
+        return unknown or bool(module.parameters) or any(_owns_parameters(child) for child in module.children.values())
     return not module.library.startswith("torch.nn.") or (last[:1].isupper() and not _is_plain(module.library))
 
 
@@ -349,7 +350,7 @@ def block_paths(model: Value) -> list[str]:
     """
     found = []
     for path, container in block_lists(model):
-        if path and any(is_leaf(child) for child in container.children.values()):
+        if path and any(is_leaf(child) for child in container.items()):
             return []
         if not all(part.isidentifier() for part in path.split(".") if part):
             return []
@@ -362,7 +363,7 @@ def block_classes(model: Value) -> list[tuple[Path, str]]:
     """The classes of a model's blocks: file and name. Empty where one of them is not a class of the project."""
     found: list[tuple[Path, str]] = []
     for _, container in block_lists(model):
-        for block in container.children.values():
+        for block in container.items():
             if block.cls is None or "." in block.cls.qualname:
                 return []
             if (block.cls.path, block.cls.qualname) not in found:
@@ -371,7 +372,7 @@ def block_classes(model: Value) -> list[tuple[Path, str]]:
 
 
 def _is_block_list(container: Module) -> bool:
-    blocks = [c for c in container.children.values() if not is_leaf(c)]
+    blocks = [c for c in container.items() if not is_leaf(c)]
     if not blocks:
         return False
     if len(blocks) >= 2:

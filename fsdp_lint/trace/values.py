@@ -320,7 +320,8 @@ class Module(Value):
     `each` says what an unknown one of many was drawn from: "modules", "children" or "items"; `backwards`: in reverse.
     `holders` are modules that hold it besides its owner. `buffers` are the names of those registered. `born` is the
     number of events that came before it was made, `within` are the with-blocks around that place. `program`: it is not
-    the model but the program around it (a LightningModule).
+    the model but the program around it (a LightningModule). One of a project class that is a list or dict of modules
+    has both `cls` and `library`; `forward`: its class has a forward all the same.
     """
 
     cls: Class | None = None
@@ -339,6 +340,13 @@ class Module(Value):
     born: int = 0
     within: tuple[str, ...] = ()
     program: bool = False
+    forward: bool = False
+
+    def items(self) -> list[Module]:
+        """What a container holds as its items: one of a project class may have modules of other names besides."""
+        if self.cls is None or not (self.library or "").endswith("List"):
+            return list(self.children.values())
+        return [child for key, child in self.children.items() if key.isdecimal() or key[:1] == "["]
 
 
 @dataclass(eq=False)

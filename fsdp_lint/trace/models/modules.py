@@ -36,11 +36,12 @@ def make(run: Machine, dotted: str, call: Call) -> Value:
     )
     last = dotted.rpartition(".")[2]
     if last in CONTAINERS:
-        _fill(run, made, last, call)
+        fill(run, made, last, call)
     return made
 
 
-def _fill(run: Machine, made: Module, last: str, call: Call) -> None:
+def fill(run: Machine, made: Module, last: str, call: Call) -> None:
+    """A container of the kind `last` gets what its `__init__` is given."""
     if call.open:
         for value in call.rest:
             _extend(run, made, value, call.site)
@@ -82,7 +83,7 @@ def _extend(run: Machine, made: Module, value: Value, site: Site) -> None:
 def members(run: Machine, module: Module) -> tuple[list[Value], bool]:
     """What iterating a container gives."""
     if module.library is not None and module.library.rpartition(".")[2] in CONTAINERS and module.children:
-        found: list[Value] = list(module.children.values())
+        found: list[Value] = [*module.items()]
         return found, all(isinstance(m, Module) and m.count == 1 for m in found)
     return [run.element(module, "items")], False
 

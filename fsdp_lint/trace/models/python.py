@@ -13,6 +13,7 @@ from fsdp_lint.trace.values import (
     Condition,
     Const,
     Instance,
+    Literal,
     Mapping,
     Module,
     Params,
@@ -68,12 +69,17 @@ def last_first(run: Machine, item: Value) -> Value:
             return run.element(owner, "modules", backwards=True)
         case Choice(options=((Module(each="modules") as old, guards),)):
             drawn = last_first(run, old)
-            tests = (replace(guard, subject=drawn) if guard.subject is old else guard for guard in guards)
-            return Choice(options=((drawn, tuple(tests)),))
+            return Choice(options=((drawn, tuple(_asked_of(drawn, guard, old) for guard in guards)),))
         case Sequence(items=[Unknown() as name, Module(each="modules") | Choice() as old]):
             drawn = last_first(run, old)
             return Sequence(items=[Unknown(name=name.name, inputs=(drawn,)), drawn])
     return item
+
+
+def _asked_of(drawn: Value, test: Literal, old: Value) -> Literal:
+    """A test of one value as a test of another."""
+    about = frozenset(drawn.number if number == old.number else number for number in test.about)
+    return replace(test, subject=drawn if test.subject is old else test.subject, about=about)
 
 
 def sorted_(run: Machine, call: Call) -> Value:
@@ -456,7 +462,7 @@ def shallow_copy(run: Machine, call: Call) -> Value:
         copy_modules(run, call, "copy.deepcopy")
     if isinstance(call.self_value, Module):
         made = run.new(Module(name=call.self_value.name, cls=call.self_value.cls, library=call.self_value.library))
-        made.built = call.self_value.built
+        made.built, made.forward = call.self_value.built, call.self_value.forward
         for name, child in call.self_value.children.items():
             copy = Module(name=child.name, cls=child.cls, library=child.library, count=child.count, owner=made)
             made.children[name] = copy

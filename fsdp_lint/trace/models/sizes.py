@@ -63,7 +63,7 @@ def _count(module: Value, seen: set[int]) -> int:
         return _count(module.wraps, seen)
     if module.count is None:
         raise _NotKnown
-    if module.library is not None:
+    if module.library is not None and module.cls is None:
         return module.count * _library(module, seen)
     if module.cls is None or not module.built or not (module.children or module.parameters):
         raise _NotKnown

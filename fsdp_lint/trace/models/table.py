@@ -83,6 +83,7 @@ FUNCTIONS: dict[str, Handler] = {
     **precision.FUNCTIONS,
     **surgery.FUNCTIONS,
 }
+CONTAINERS = modules.CONTAINERS
 MODULE_METHODS: dict[str, Handler] = {**modules.METHODS, **fsdp.METHODS, **surgery.METHODS}
 UNKNOWN_METHODS: dict[str, Handler] = {
     **{name: modules.METHODS[name] for name in modules.UNKNOWN_METHODS},
@@ -499,6 +500,11 @@ def context_name(value: Value, node: cst.BaseExpression) -> str:
 def is_suppress(value: Value) -> bool:
     """True for `contextlib.suppress`."""
     return isinstance(value, External) and value.dotted == "contextlib.suppress"
+
+
+def fill(run: Machine, made: Module, container: str, call: Call) -> None:
+    """A container of modules gets what its `__init__` is given."""
+    modules.fill(run, made, container, call)
 
 
 def backwards(run: Machine, value: Sequence) -> list[Value]:
