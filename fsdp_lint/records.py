@@ -86,8 +86,9 @@ def as_markdown(records: Sequence[Record]) -> str:
     parts = []
     for each in records:
         device = "" if each.device == "cpu" else f"{each.device}, "
+        how = each.how[:1].upper() + each.how[1:]
         parts.append(
-            f"{each.how[:1].upper()}{each.how[1:]}, {device}torch {each.torch}, {each.date} (`fsdp-lint verify --rule {each.rule} "
+            f"{how}, {device}torch {each.torch}, {each.date} (`fsdp-lint verify --rule {each.rule} "
             f"--mode {each.mode}`): **{each.verdict}**."
         )
         head = ["program", "what the run shows", "held, bytes", "peak, bytes", "collectives a step", "changed"]

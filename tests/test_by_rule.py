@@ -98,7 +98,7 @@ def test_a_page_shows_the_records(tmp_path: Path) -> None:
     record = Record(rule.name, "simulate", 8, "NVIDIA H200", "2.11.0", "2026-11-30", "confirmed", None, programs)
     assert record.save(tmp_path).name == "optimizer-before-shard-simulate-nvidia-h200.json"
     page = docs.page(rule, None, tmp_path)
-    assert "one rank of 8, the others are pretended, NVIDIA H200, torch 2.11.0, 2026-11-30" in page
+    assert "One rank of 8, the others are pretended, NVIDIA H200, torch 2.11.0, 2026-11-30" in page
     assert "| `bad_a.py`, the mistake | a \\| b | 1,024 | - | 3 all_gather | - |" in page
 
 
