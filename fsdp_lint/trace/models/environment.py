@@ -67,6 +67,16 @@ def size_and_rank(run: Machine, call: Call) -> Value:
     return Sequence(items=[WorldSize(name="world_size"), Rank(name="rank", scope="world")])
 
 
+def spawn(run: Machine, call: Call) -> Value:
+    """`torch.multiprocessing.spawn(function, args=...)`: each process runs the function, which gets its number first."""
+    function, given = call.first("fn"), call.get(1, "args")
+    args = given.items if isinstance(given, Sequence) and given.exact else []
+    rest = [given] if given is not None and not args else []
+    worker = Call(site=call.site, args=[Rank(name="rank"), *args], open=bool(rest), rest=rest, name=function.name)
+    run.invoke(function, worker)
+    return NOTHING
+
+
 def distributed(run: Machine, call: Call) -> Value:
     """`dist.is_initialized()`, `dist.is_available()`: true in a run that shards."""
     return run.opaque_test(("distributed",), "single")
@@ -212,6 +222,9 @@ FUNCTIONS = {
     "torch.distributed.get_world_size": world_size,
     "torchtune.utils.get_world_size_and_rank": size_and_rank,
     "torchtune.training.get_world_size_and_rank": size_and_rank,
+    "torch.multiprocessing.spawn": spawn,
+    "torch.multiprocessing.start_processes": spawn,
+    "torch.multiprocessing.spawn.spawn": spawn,
     "torch.distributed.is_initialized": distributed,
     "torch.distributed.is_available": distributed,
     "torch.distributed.is_torchelastic_launched": distributed,
