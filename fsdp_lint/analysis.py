@@ -19,6 +19,7 @@ from fsdp_lint.trace.interpret import Interpreter
 from fsdp_lint.trace.models import configs, fsdp, moved, table
 from fsdp_lint.trace.models.declared import FRAMEWORKS, Declared
 from fsdp_lint.trace.models.words import ARGUMENTS, WORDS
+from fsdp_lint.trace.registries import Filler, fillers
 from fsdp_lint.trace.trace import Trace
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ class Analysis:
         self._parsed: set[Path] = set()
         self._plan = Plan()
         self._hot: frozenset[tuple[Path, str]] = frozenset()
+        self._fillers: tuple[Filler, ...] = ()
         self._unfinished: list[Root] = []
         self._left = STATEMENTS_IN_ALL
         self._skipped = False
@@ -77,6 +79,7 @@ class Analysis:
         """Runs the roots that can pass through a reported file; then what speaks of FSDP and no run has entered."""
         self._plan = plan(self.project, seeds, universe, REACHING | self._declared.words, reported)
         self._hot = frozenset(self._plan.hot)
+        self._fillers = fillers(self.project, self._indexes())
         for path in self._plan.files:
             self._take(Root("imports", path))
         own = self._plan.own
@@ -129,6 +132,7 @@ class Analysis:
         trace = Trace(torch=self._torch, gpu_memory=self._gpu_memory, root=self.project.root)
         run = Interpreter(self.project, trace)
         run.hot = self._hot
+        run.fillers = self._fillers
         run.declarations = self._declared
         try:
             if root.kind == "script":

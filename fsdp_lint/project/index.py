@@ -75,7 +75,8 @@ class FileIndex:
     """All that is known of a file without running it.
 
     `holders` are the global variables through which functions are reached by another name: lists, dicts, partials,
-    second names. `contents` says for these, and for what begins a decorator, which names are put into them.
+    second names. `contents` says for these, for what begins a decorator, and for imported names that are called at the
+    top, which names are put into them.
     """
 
     path: Path
@@ -148,7 +149,7 @@ class _Indexer:
         elif not place and isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign):
             self.assigned(node)
         elif not place and isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
-            if _head(node.value.func) in self.index.holders:
+            if _head(node.value.func) in self.index.holders | self.index.imports.keys():
                 self.fills(_head(node.value.func), *node.value.args, *(k.value for k in node.value.keywords))
         if not place and isinstance(node, ast.If):
             self.index.has_main |= any(isinstance(n, ast.Name) and n.id == "__name__" for n in ast.walk(node.test))

@@ -106,11 +106,15 @@ def plan(
     heat.spread(indexes)
     rest = [path for path in others if path not in indexes]
     for _ in range(ROUNDS):
+        for home in sorted({path for path, _ in heat.hot} & set(rest)):  # where the tables are
+            index = project.index(home)
+            if index is not None:
+                indexes[home] = index
         found = _callers(project, indexes, heat, rest, CALLERS - len(indexes))
         if not found:
             break
         indexes.update(found)
-        rest = [path for path in rest if path not in found]
+        rest = [path for path in rest if path not in indexes]
         heat.spread(indexes)
     result.hot = heat.hot
     near = _importers(project, indexes, reported)
@@ -196,12 +200,12 @@ class _Heat:
 
     def _mark_holders(self, index: FileIndex, name: str) -> bool:
         """Marks the global variables that hold something which reaches FSDP under `name`: a table, a partial, an object
-        whose method decorates it, or the tables of a function that does."""
+        whose method decorates it, or the tables of a function or the class that does."""
         found = self.project.lookup(index.path, name)
         home = self.project.index(found.path) if found is not None and found.path is not None else None
         if found is None or home is None:
             return False
-        names = {found.name} if found.kind == "variable" else home.tables(found.name)
+        names = {found.name} if found.kind in ("variable", "class") else home.tables(found.name)
         fresh = {(home.path, one) for one in names} - self.hot
         self.hot |= fresh
         self.names |= {one for _, one in fresh}

@@ -151,6 +151,8 @@ class Calls(State):
             value = self.external(name)
         elif path is None:
             return None
+        elif kind in ("function", "class") and (copied := self._copied(name, path)):
+            value = self.external(copied)
         elif kind == "function":
             value = Function(name=name, path=path, qualname=name)
         elif kind == "class":
@@ -162,6 +164,11 @@ class Calls(State):
         if value is not None:
             self.memo[at] = value
         return value
+
+    def _copied(self, name: str, path: Path) -> str:
+        """The dotted name of a function or class of a library's that the project has a copy of; empty for others."""
+        index = self.project.index(path)
+        return table.copied(name, {**index.functions, **index.classes}) if index is not None else ""
 
     def external(self, dotted: str) -> Value:
         """The library thing of this name."""

@@ -24,6 +24,7 @@ from fsdp_lint.trace.values import (
     Const,
     External,
     Function,
+    Guards,
     Instance,
     Loaded,
     Mapping,
@@ -468,13 +469,23 @@ class Expressions(Conditions):
             return Method(name=name, self_value=inner, method=name)
         return Unknown(name=f"super().{name}", owner=inner, key=name)
 
-    def _instance_attribute(self, value: Value, cls: Class, name: str) -> Value:
+    def _instance_attribute(self, value: Instance, cls: Class, name: str) -> Value:
         found = self.class_attribute(cls, name)
         if found is None:
             if self.is_optimizer_class(cls) and table.has_method(Optimizer(), name):
                 return Method(name=name, self_value=value, method=name)
-            return table.value_attribute(self, Unknown(name=value.name), name) or self.child(value, name)
+            known = table.value_attribute(self, Unknown(name=value.name), name)
+            return known or self._asked_for(value, cls, name) or self.child(value, name)
         return self._bind(value, found[1])
+
+    def _asked_for(self, value: Instance, cls: Class, name: str) -> Value | None:
+        """What the `__getattr__` of an object gives for a name; None where it has none, or where that is not known."""
+        found = self.class_attribute(cls, "__getattr__")
+        if found is None or not isinstance(found[1], Function) or not isinstance(found[1].node, cst.FunctionDef):
+            return None
+        site = Site(self.frame.source, found[1].node)
+        given = self.enter(found[1], Call(site=site, args=[Const(value=name)], name="__getattr__"), value)
+        return None if isinstance(given, Const) or (isinstance(given, Unknown) and given.owner is None) else given
 
     def _bind(self, value: Value, found: Value) -> Value:
         if not isinstance(found, Function) or not isinstance(found.node, cst.FunctionDef):
@@ -569,17 +580,40 @@ class Expressions(Conditions):
         if isinstance(value, Mapping):
             if isinstance(index, Choice):
                 return self.each_option(index, lambda one: self._item(value, one, node))
-            if key in value.items:
-                return self.possible(value.items[key])
-            if key is None and value.items and not value.rest and len(value.items) <= 4:
-                return Choice(options=tuple((item, ()) for item in value.items.values()))
-            return value.rest[0] if len(value.rest) == 1 and not value.items else self.child(value, f"[{key!r}]")
+            return self._entry(value, index, key)
+        if isinstance(value, Instance):
+            found = self.class_attribute(value.cls, "__getitem__")
+            if found is not None and isinstance(found[1], Function):
+                return self.enter(found[1], Call(site=self.site(node), args=[index]), value)
         if isinstance(value, Module):
             return self._submodule(value, key)
         known = table.value_item(self, value, index, node)
         if known is not None:
             return known
         return self.child(value, f"[{key!r}]" if key is not None else f"[{index.name or '?'}]")
+
+    def _entry(self, value: Mapping, index: Value, key: Any) -> Value:
+        """`value[index]` of a dict; `key` is the literal that the index is, None where it is none."""
+        if key in value.items:
+            return self.possible(value.items[key])
+        if key is None and value.items and not value.rest and len(value.items) <= 4:
+            return Choice(options=tuple((item, self._is_key(index, at)) for at, item in value.items.items()))
+        if value.default is not None and (key is not None or not value.rest):
+            made = self.invoke_plain(value.default, self.site(self.frame.source.tree))
+            if isinstance(made, Mapping | Sequence):
+                if isinstance(made, Sequence):
+                    made.exact = False
+                if key is not None:
+                    value.items[key] = made
+                else:
+                    value.rest.append(made)
+                return made
+        return value.rest[0] if len(value.rest) == 1 and not value.items else self.child(value, f"[{key!r}]")
+
+    def _is_key(self, index: Value, key: Any) -> Guards:
+        """What holds where an index of which nothing is known is this key of a dict."""
+        outcome = self.compare(index, cst.Equal(), Const(value=key), cst.Name("key"))
+        return outcome.true if isinstance(outcome, Condition) else ()
 
     def _submodule(self, value: Module, key: Any) -> Value:
         items, exact = self.items(value, Site(self.frame.source, self.frame.source.tree))

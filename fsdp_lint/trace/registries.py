@@ -1,19 +1,50 @@
-"""Tables of a project's own functions: what the top level of a file and its decorators put into them."""
+"""Tables of a project's own functions: what the top level of files and their decorators put into them."""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import libcst as cst
 
+from fsdp_lint.project.index import FileIndex
+from fsdp_lint.project.resolve import Definition, Project
 from fsdp_lint.source.file import Site
 from fsdp_lint.trace.expressions import Expressions
 from fsdp_lint.trace.models.api import Call
-from fsdp_lint.trace.values import Instance, Mapping, Sequence, Value
+from fsdp_lint.trace.values import Class, Instance, Mapping, Sequence, Value
+
+
+@dataclass(frozen=True, slots=True)
+class Filler:
+    """A file whose top level calls what another name stands for, by which it may put something into a table: `head` is
+    how that name is written there, `to` what it stands for."""
+
+    path: Path
+    head: str
+    to: Definition
+
+
+def fillers(project: Project, indexes: dict[Path, FileIndex]) -> tuple[Filler, ...]:
+    """Who may put something into tables of other files, or into those of classes."""
+    found: list[Filler] = []
+    for path, index in sorted(indexes.items()):
+        called = {call.name.partition(".")[0] for call in index.calls if not call.function}
+        for head in sorted({*index.contents, *(called & index.imports.keys())} - {""}):
+            to = project.lookup(path, head)
+            if to is None or to.path is None or to.kind == "file":
+                continue
+            if to.kind == "class" or to.path != path:
+                found.append(Filler(path, head, to))
+    return tuple(found)
 
 
 class Registries(Expressions):
-    """The part of the abstract machine that fills tables."""
+    """The part of the abstract machine that fills tables. `fillers` are those of the project."""
+
+    fillers: tuple[Filler, ...] = ()
 
     def variable(self, path: Path, name: str) -> Value | None:
         """A global variable of a file whose body is not being run; a table with what that file puts into it."""
@@ -24,39 +55,75 @@ class Registries(Expressions):
             return value
         putting = {head for head in index.contents if head == name or self._puts_into(path, head, name)}
         if putting:
-            self._fill(path, name, putting)
+            self._fill(path, putting)
+        for each in self.fillers:
+            if each.to.path == path and (each.to.name == name or name in index.tables(each.to.name)):
+                self._fill(each.path, {each.head})
         return value
 
-    def _fill(self, path: Path, name: str, putting: set[str]) -> None:
-        """Does what the top level of a file does to one of its tables; nothing of that is an event of this run."""
+    def class_attribute(self, cls: Class, name: str) -> tuple[Class, Value] | None:
+        """A method or class variable, and the class that defines it. A table of a base holds, for a class, what the
+        decorators of that class put into it: what others put there is called through those others."""
+        found = super().class_attribute(cls, name)
+        if found is None or not isinstance(found[1], Mapping | Sequence):
+            return found
+        at = ("class table", cls.number, name)
+        if at not in self.memo:
+            filling = [each for each in self.fillers if each.to.kind == "class" and self._is_kind_of(each.to, cls)]
+            made = self._own_attribute(found[0], name) if filling else None
+            self.memo[at] = made if made is not None else found[1]
+            for each in filling:
+                self._fill(each.path, {each.head}, decorators_only=True)
+        return found[0], self.memo[at]
+
+    def _is_kind_of(self, definition: Definition, cls: Class) -> bool:
+        """True for a class, or one that is derived from it."""
+        found = self.define(definition)
+        return isinstance(found, Class) and cls in self.lineage(found)
+
+    def _fill(self, path: Path, putting: set[str], decorators_only: bool = False) -> None:
+        """Does what the top level of a file does by calls that begin with certain names."""
         frame = self.file_frame(path)
         if frame is None:
             return
-        depth = len(self.trace.events)
-        self.frames.append(frame)
-        for statement in frame.source.tree.body:
-            if isinstance(statement, cst.FunctionDef | cst.ClassDef):
-                if any(_head(decorator.decorator) in putting for decorator in statement.decorators):
-                    self.register(statement)
-            elif isinstance(statement, cst.SimpleStatementLine):
-                for small in statement.body:
-                    self._put(small, name)
-        self.frames.pop()
-        del self.trace.events[depth:]
+        with self._apart():
+            self.frames.append(frame)
+            for statement in frame.source.tree.body:
+                if isinstance(statement, cst.FunctionDef | cst.ClassDef):
+                    self.register(statement, putting)
+                elif isinstance(statement, cst.SimpleStatementLine) and not decorators_only:
+                    for small in statement.body:
+                        self._put(small, putting)
+            self.frames.pop()
 
-    def _put(self, small: cst.BaseSmallStatement, name: str) -> None:
-        """`TABLE[key] = value` and `TABLE.append(value)`, for one table."""
+    @contextlib.contextmanager
+    def _apart(self) -> Iterator[None]:
+        """What is done inside was done when the files were imported: whatever the run is in the middle of does not
+        matter to it, and nothing of it is an event of this run."""
+        depth, frames = len(self.trace.events), len(self.frames)
+        state = self.guards, self.loops, self.contexts, self.journals, self.methods
+        self.guards, self.loops, self.contexts, self.journals, self.methods = [], [], [], [], []
+        try:
+            yield
+        finally:
+            self.guards, self.loops, self.contexts, self.journals, self.methods = state
+            del self.trace.events[depth:], self.frames[frames:]
+
+    def _put(self, small: cst.BaseSmallStatement, putting: set[str]) -> None:
+        """`TABLE[key] = value`, `TABLE.append(value)` and `register(value)`, for some names."""
         match small:
             case cst.Assign(targets=[cst.AssignTarget(target=cst.Subscript(value=cst.Name(value=table)) as target)]):
-                if table == name:
+                if table in putting:
                     self.assign(target, self.evaluate(small.value))
-            case cst.Expr(value=cst.Call(func=cst.Attribute(value=cst.Name(value=table))) as call) if table == name:
+            case cst.Expr(value=cst.Call() as call) if _head(call) in putting:
                 self.evaluate(call)
 
-    def register(self, node: cst.FunctionDef | cst.ClassDef) -> None:
-        """Lets the decorators of a function or class put it into the project's tables."""
+    def register(self, node: cst.FunctionDef | cst.ClassDef, putting: set[str] | None = None) -> None:
+        """Lets the decorators of a function or class put it into the project's tables; with `putting`, those that begin
+        with one of these names."""
         for decorator in node.decorators:
-            if self._puts_into(self.frame.path, _head(decorator.decorator)):
+            head = _head(decorator.decorator)
+            if head in putting if putting is not None else self._puts_into(self.frame.path, head):
                 decorating = self.evaluate(decorator.decorator)
                 made = self.load(node.name.value)
                 if made is not None:

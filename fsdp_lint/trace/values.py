@@ -215,12 +215,13 @@ class Sequence(Value):
 @dataclass(eq=False)
 class Mapping(Value):
     """A dict. `items` by literal key; `rest` are values under keys that are not known; `open` when there may be more.
-    `born` are the guards under which it was made."""
+    `born` are the guards under which it was made. `default` makes what a key is asked for that is not there."""
 
     items: dict[Any, Value] = field(default_factory=dict)
     rest: list[Value] = field(default_factory=list)
     open: bool = False
     born: Guards = ()
+    default: Value | None = None
 
 
 @dataclass(eq=False)

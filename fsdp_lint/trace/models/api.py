@@ -56,6 +56,7 @@ class Machine(Protocol):
 
     touched: set[int]
     loops: list[int]
+    contexts: list[str]
 
     def emit(self, kind: type[E], site: Site, **fields: Any) -> E:
         """Records an event."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from fsdp_lint.trace.events import Collective, LoadState, ReadWhole, Save, TakeState
 from fsdp_lint.trace.models.api import NOTHING, Call, Machine, constant_name, flag
 from fsdp_lint.trace.values import (
@@ -19,6 +21,10 @@ from fsdp_lint.trace.values import (
 )
 
 STATE = "torch.distributed.checkpoint.state_dict"
+# Where all of these are defined in one file, it is a copy of torch's own.
+COPIED = frozenset(
+    {"StateDictOptions", "get_model_state_dict", "get_optimizer_state_dict", "set_model_state_dict", "set_state_dict"}
+)
 DCP = "torch.distributed.checkpoint"
 
 
@@ -28,6 +34,12 @@ def save(run: Machine, call: Call) -> Value:
     path = call.get(1, "f") or call.kwargs.get("filename") or Unknown()
     run.emit(Save, call.site, content=content, path=path, path_by_rank=run.mentions_rank(path))
     return NOTHING
+
+
+def copied(name: str, defined: Container[str]) -> str:
+    """The dotted name of what a project's copy of torch's file defines under a name; empty elsewhere."""
+    dotted = f"{STATE}.{name}"
+    return dotted if dotted in FUNCTIONS and all(each in defined for each in COPIED) else ""
 
 
 def options_form(options: Value | None) -> str:

@@ -68,7 +68,7 @@ def size_and_rank(run: Machine, call: Call) -> Value:
 
 
 def spawn(run: Machine, call: Call) -> Value:
-    """`torch.multiprocessing.spawn(function, args=...)`: each process runs the function, which gets its number first."""
+    """`torch.multiprocessing.spawn(function, args=...)`: the function gets the number of the process first."""
     function, given = call.first("fn"), call.get(1, "args")
     args = given.items if isinstance(given, Sequence) and given.exact else []
     rest = [given] if given is not None and not args else []

@@ -30,6 +30,8 @@ GENERATION_2 = (
     "torch.distributed._composable.fsdp.fully_shard.fully_shard",
 )
 GENERATION_1 = fsdp1.NAMES
+# The with-block of `enable_wrap` that is told to wrap by FSDP1.
+WRAPPING = "enable_wrap by FSDP1"
 WRAPPERS = (
     "torch.nn.parallel.DistributedDataParallel",
     "torch.nn.parallel.distributed.DistributedDataParallel",
@@ -156,6 +158,20 @@ def wrap(run: Machine, call: Call) -> Value:
     return wrapper
 
 
+def enable_wrap(run: Machine, call: Call) -> Value:
+    """`with enable_wrap(wrapper_cls=FullyShardedDataParallel, ...)`."""
+    wrapper = call.first("wrapper_cls")
+    fsdp = isinstance(wrapper, External) and wrapper.dotted in GENERATION_1
+    return Object(cls=WRAPPING if fsdp else "enable_wrap", kwargs=dict(call.kwargs))
+
+
+def wrap_here(run: Machine, call: Call) -> Value:
+    """`wrap(module)`, which wraps by what `enable_wrap` around it says; where there is none, it gives the module."""
+    if WRAPPING not in run.contexts:
+        return call.first("module")
+    return wrap(run, Call(site=call.site, args=call.args[:1], kwargs=dict(call.kwargs), open=True, name=call.name))
+
+
 # What a module does not have, and its DDP wrapper does.
 OF_DDP_ALONE = frozenset({"module", "no_sync", "register_comm_hook"})
 
@@ -257,6 +273,8 @@ FUNCTIONS = {
     **ASKED,
     **dict.fromkeys(GENERATION_2, fully_shard),
     **dict.fromkeys(GENERATION_1, wrap),
+    "torch.distributed.fsdp.wrap.enable_wrap": enable_wrap,
+    "torch.distributed.fsdp.wrap.wrap": wrap_here,
     **dict.fromkeys(WRAPPERS, ddp),
     **dict.fromkeys(REPLICATE, replicate),
     **dict.fromkeys(PASS_THROUGH, same),

@@ -133,6 +133,15 @@ def dict_(run: Machine, call: Call) -> Value:
     return made
 
 
+def defaultdict(run: Machine, call: Call) -> Value:
+    """`collections.defaultdict(factory)`."""
+    factory, *contents = call.args or [NOTHING]
+    made = dict_(run, Call(site=call.site, args=contents, kwargs=call.kwargs, open=call.open, rest=call.rest))
+    if isinstance(made, Mapping):
+        made.default = factory
+    return made
+
+
 def asdict(run: Machine, call: Call) -> Value:
     """`dataclasses.asdict(...)`."""
     owner = run.possible(call.first())
@@ -498,6 +507,7 @@ FUNCTIONS = {
     "builtins.reversed": reversed_,
     "builtins.dict": dict_,
     "collections.OrderedDict": dict_,
+    "collections.defaultdict": defaultdict,
     "dataclasses.asdict": asdict,
     "builtins.enumerate": enumerate_,
     "builtins.zip": zip_,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 import libcst as cst
 
 from fsdp_lint.project.index import Import
@@ -98,6 +100,11 @@ GATHERING = {"get_state_dict": modules.save_method, "save_state": modules.save_m
 def known(dotted: str) -> bool:
     """True when the table has something to say of a library name."""
     return dotted in FUNCTIONS
+
+
+def copied(name: str, defined: Container[str]) -> str:
+    """The dotted name of what a file defines under a name, where it is a copy of a library's; empty elsewhere."""
+    return checkpoint.copied(name, defined)
 
 
 def handler(dotted: str) -> Handler | None:
