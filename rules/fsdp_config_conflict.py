@@ -6,9 +6,11 @@ In `TrainingArguments(fsdp=..., fsdp_config={...})`, TRL's configs, `FullySharde
 `FSDPStrategy(...)` and the YAML or JSON file of `accelerate launch` (one with `distributed_type: FSDP` and a block
 `fsdp_config`), literal settings that cannot be had together:
 
-- `gradient_checkpointing=True` and `activation_checkpointing` in `fsdp_config`;
+- `gradient_checkpointing=True` (transformers 5: also by its new name, `activation_checkpointing=True`) and
+  `activation_checkpointing` in `fsdp_config`;
 - `save_only_model=True` with `SHARDED_STATE_DICT`, or with `load_best_model_at_end=True`;
-- `cpu_ram_efficient_loading` without `sync_module_states`, with FSDP1;
+- `cpu_ram_efficient_loading` with `sync_module_states=False` and FSDP1: in `fsdp_config` where it says `"version": 1`,
+  in the plugin where `fsdp_version` is 1 or left out;
 - in the plugin: `forward_prefetch`, a `reshard_after_forward` that is no bool, or `sharding_strategy` without
   `reshard_after_forward`, with `fsdp_version=2`; a bool `reshard_after_forward` with `fsdp_version=1`;
   `activation_checkpointing_offload` without `activation_checkpointing` or with `fsdp_version=1`;
@@ -28,7 +30,9 @@ Each but the third raises when the Trainer, the plugin or the strategy is made, 
 all ranks, after the job has waited for its GPUs (read in transformers 5 and lightning 2; those of the plugin and of the
 file seen with accelerate 1.15.0, from the launcher's own parser to the plugin; links below).
 The third raised in transformers 4 from 4.40 on; without `sync_module_states` the other ranks keep "random weights",
-as the error said. Newer accelerate warns and switches it on.
+as the error said. Newer accelerate warns and switches it on. An `fsdp_config` without `version` is FSDP1 in
+transformers 4 and FSDP2 in 5 (read in 5.24: `fsdp_config.get("version", 2)`), so nothing is said there that holds for
+one of them only.
 
 ## How to mend it
 
@@ -88,13 +92,16 @@ def check(trace: Trace) -> Iterator[Finding]:
 def _of_arguments(config: ConfigureFSDP) -> Iterator[Conflict]:
     options = _settings(config.options)
     given = _settings(config.arguments)
-    if given.get("gradient_checkpointing") is True and options.get("activation_checkpointing") is True:
-        yield "`gradient_checkpointing` and FSDP's `activation_checkpointing` are both set: the Trainer raises", ""
+    for name in ("gradient_checkpointing", "activation_checkpointing"):
+        if given.get(name) is True and options.get("activation_checkpointing") is True:
+            yield f"`{name}` and FSDP's `activation_checkpointing` are both set: the Trainer raises", ""
     if given.get("save_only_model") is True and options.get("state_dict_type") == SHARDED:
         yield "`save_only_model` cannot be had with `SHARDED_STATE_DICT`: the Trainer raises", ""
     if given.get("save_only_model") is True and given.get("load_best_model_at_end") is True:
         yield "`save_only_model` and `load_best_model_at_end` cannot be had together with FSDP: the Trainer raises", ""
-    yield from _loading(options, str(options.get("version", "")))
+    # Without a version it is FSDP1 in transformers 4 and FSDP2 in transformers 5.
+    if str(options.get("version")) == "1":
+        yield from _loading(options)
 
 
 def _of_plugin(config: ConfigureFSDP) -> Iterator[Conflict]:
@@ -115,7 +122,8 @@ def _of_plugin(config: ConfigureFSDP) -> Iterator[Conflict]:
         elif version == "1":
             yield "`activation_checkpointing_offload` needs `fsdp_version=2`: the plugin raises", ""
     yield from _states(options, version, "")
-    yield from _loading(options, version)
+    if _is_first(config.options.get("fsdp_version")):
+        yield from _loading(options)
 
 
 def _of_launch(config: ConfigureFSDP) -> Iterator[Conflict]:
@@ -152,9 +160,13 @@ def _states(options: Options, version: str, prefix: str) -> Iterator[Conflict]:
         yield f"`{prefix}state_dict_type` cannot be `{kind}` with FSDP2: each rank raises", "state_dict_type"
 
 
-def _loading(options: Options, version: str) -> Iterator[Conflict]:
-    efficient = options.get("cpu_ram_efficient_loading") is True
-    if version != "2" and efficient and options.get("sync_module_states") is False:
+def _is_first(version: Value | None) -> bool:
+    """True where accelerate's plugin is FSDP1's: by the number, or, for all that is said here, by default."""
+    return version is None or str(setting(version)) == "1"
+
+
+def _loading(options: Options) -> Iterator[Conflict]:
+    if options.get("cpu_ram_efficient_loading") is True and options.get("sync_module_states") is False:
         yield "`cpu_ram_efficient_loading` loads on rank 0; without `sync_module_states` the rest starts at random", ""
 
 
