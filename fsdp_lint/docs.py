@@ -65,7 +65,7 @@ def _example(folder: Path, how: str) -> str:
     old = _texts(bad)
     parts = [_code(_LANGUAGES.get(Path(name).suffix, "python"), text, name) for name, text in old.items()]
     if twin is not None:
-        parts.append(f"{f'Fixed by {how}' if twin.name.startswith('fixed_') else 'Right'}:")
+        parts.append(f"{f'Fixed by {how}' if twin.name.startswith('fixed_') else 'Mended by hand'}:")
         parts.append(_code("diff", _diff(old, _texts(twin))))
     return "\n\n".join(parts)
 

@@ -89,7 +89,7 @@ def test_an_example_of_several_files(tmp_path: Path) -> None:
         (folder / "model.py").write_text("class Net: ...\n")
     page = docs.page(rule(), tmp_path)
     assert "`model.py`:\n\n```python\nclass Net: ...\n```" in page
-    assert "Right:\n\n```diff\ntrain.py:\n@@ -1 +1 @@\n-early()\n+late()\n```" in page
+    assert "Mended by hand:\n\n```diff\ntrain.py:\n@@ -1 +1 @@\n-early()\n+late()\n```" in page
 
 
 def test_a_page_without_fixtures_is_the_docstring(tmp_path: Path) -> None:
