@@ -15,6 +15,7 @@ else:
     import tomli as tomllib
 
 _CHECKOUT = Path(__file__).resolve().parent.parent
+_ON_GPUS = ("needs CUDA", "needs a measure of the memory on GPU", "wasteful on GPUs only")
 _BLOCK = re.compile(r"^# /// verify\n((?:#(?: .*)?\n)+?)# ///$", re.MULTILINE)
 
 
@@ -77,7 +78,12 @@ def wanted(program: Path) -> Mapping[str, Any]:
     return {} if block is None else tomllib.loads("".join(f"{line[2:]}\n" for line in block[1].splitlines()))
 
 
-def runs(program: Path) -> bool:
-    """Whether it can be run without other libraries than torch."""
+def runs(program: Path, on_gpus: bool = False) -> bool:
+    """Whether it can be run without other libraries than torch; some can on GPUs only."""
     said = wanted(program)
-    return bool(said) and "skip" not in said
+    return bool(said) and ("skip" not in said or (on_gpus and needs_gpus(program)))
+
+
+def needs_gpus(program: Path) -> bool:
+    """Whether it is its wish for GPUs that keeps it from running elsewhere."""
+    return str(wanted(program).get("skip", "")).startswith(_ON_GPUS)

@@ -51,6 +51,15 @@ def test_a_rule_is_proved_and_the_record_has_what_was_measured(tmp_path: Path) -
     assert f"{mistake.held:,} | {mistake.peak_bytes:,}" in shown and "**confirmed**" in shown
 
 
+def test_programs_that_need_gpus_have_a_record_that_names_their_mode(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="needs torch")
+    done = command("verify", "--rule", "missing-set-device", "--mode", "cpu", "--record", "kept", folder=tmp_path)
+    (record,) = records.load(tmp_path / "kept", "missing-set-device")
+    assert record.verdict == "not observable" and record.programs[0].ended == "not run"
+    assert "--mode nccl on two GPUs shows it" in records.as_markdown([record])
+    assert "ranks start" not in done.stderr, "nothing is run"
+
+
 @pytest.mark.ranks
 def test_a_mode_that_cannot_know_leaves_the_figure_out(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="needs torch")
@@ -84,7 +93,8 @@ def test_each_rule_that_a_run_can_show_has_programs_for_it(rule: str) -> None:
     bad = examples.mistakes(programs)
     assert bad and examples.look_alikes(programs)
     measured = records.load(ROOT / "docs" / "records" / "rules", rule)
-    assert bool(measured) == any(map(examples.runs, bad)), "fsdp-lint verify --rule RULE --mode cpu --record DIR"
+    can = any(examples.runs(each) or examples.needs_gpus(each) for each in bad)
+    assert bool(measured) == can, "fsdp-lint verify --rule RULE --mode cpu --record DIR"
 
 
 def test_a_page_shows_the_records(tmp_path: Path) -> None:

@@ -576,6 +576,45 @@ def test_a_program_that_fails_early_is_told_in_its_own_words(proved: Prove) -> N
     assert "failed before its first step: ValueError: no data" in proof.obstacle
 
 
+BY_HAND = """\
+for step in range(100000):
+    model(torch.randn(4, 8, device="cuda")).pow(2).mean().backward()
+    with torch.no_grad():
+        for p in model.parameters():
+            p.sub_(p.grad, alpha=0.1)
+            p.grad = None
+"""
+
+
+def test_without_an_optimizer_a_step_is_a_backward(proved: Prove) -> None:
+    proof = proved(files={"train.py": TRAIN.format(before="", after="", steps=0, end=BY_HAND)})
+    run = proof.before
+    assert proof.ran and run.ended == "stopped after 6 steps" and "a step is a backward" in report.to_text(proof)
+    assert run.parameters_changed == 1 and run.losses is not None and len(run.losses) == 6
+    assert run.held is not None and run.held.gradients == run.held.parameters and not run.held.optimizer_state
+    assert {one.kind for one in run.collectives or ()} == {"all_gather", "reduce_scatter"}
+
+
+def test_backwards_before_the_optimizer_is_built_are_forgotten(proved: Prove) -> None:
+    warm = 'for _ in range(3):\n    model(torch.randn(4, 8, device="cuda")).sum().backward()\n'
+    proof = proved(files={"train.py": TRAIN.format(before="", after=warm + OPTIMIZER, steps=99, end="")})
+    assert proof.before.steps == 6 and proof.before.held is not None and proof.before.held.optimizer_state
+    assert "a step is a backward" not in report.to_text(proof)
+
+
+@pytest.mark.parametrize(
+    ("after", "told"),
+    [
+        (OPTIMIZER, "the optimizer that is built at train.py:14 makes no step"),
+        ("", "no optimizer step and no backward"),
+    ],
+)
+def test_what_is_missing_for_a_step_is_told(after: str, told: str, proved: Prove) -> None:
+    text = TRAIN.format(before="", after=after, steps=0, end="").replace("fully_shard", "print")
+    proof = proved(files={"train.py": text.replace("import print", "import fully_shard")})
+    assert not proof.ran and told in proof.obstacle
+
+
 def test_a_line_that_needs_a_gpu_is_told_also_after_the_first_step(proved: Prove) -> None:
     text = TRAIN.format(before="", after=OPTIMIZER, steps=3, end="torch.cuda.graph_pool_handle()")
     proof = proved(files={"train.py": text})

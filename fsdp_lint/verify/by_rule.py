@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
+import importlib.metadata
 import importlib.util
 import os
 import re
@@ -57,7 +58,10 @@ def prove_rule(rule: Proved, wish: Wish, progress: Silent) -> list[Record]:
         raise CannotRun(f"{name}: its programs are not installed")
     if probe_of(name) is None:
         raise CannotRun(f"{name}: a run does not show this mistake")
-    bad = [each for each in examples.mistakes(programs) if examples.runs(each)]
+    gpus = _on_gpus(wish)
+    bad = [each for each in examples.mistakes(programs) if examples.runs(each, gpus)]
+    if not bad and not gpus and any(map(examples.needs_gpus, examples.mistakes(programs))):
+        return [_of_gpus(rule, next(filter(examples.needs_gpus, examples.mistakes(programs))), wish)]
     if not bad:
         raise CannotRun(f"{name}: none of its programs runs with torch alone")
     tried: list[_Tried] = []
@@ -73,7 +77,7 @@ def prove_rule(rule: Proved, wish: Wish, progress: Silent) -> list[Record]:
 
 def _look_alike(programs: Path, rule: Proved, wish: Wish, progress: Silent) -> tuple[Path | None, list[Proof]]:
     """The first right program in whose run nothing is seen, and its proofs; else the first of all that run."""
-    right = [each for each in examples.look_alikes(programs) if examples.runs(each)][:_TRIES]
+    right = [each for each in examples.look_alikes(programs) if examples.runs(each, _on_gpus(wish))][:_TRIES]
     first: tuple[Path | None, list[Proof]] = (None, [])
     for program in right:
         proofs = _proofs(program, rule, wish, None, progress)
@@ -103,9 +107,30 @@ def _proofs(program: Path, rule: Proved, wish: Wish, cure: Path | None, progress
 
 def _on_cpus(wish: Wish) -> bool:
     """Whether as many ranks run as the program wishes for: elsewhere it takes the GPUs that there are."""
-    if wish.mode is not None:
-        return wish.mode == "cpu"
-    return importlib.util.find_spec("torch") is not None and not runner.instrument().gpus()
+    return wish.mode == "cpu" if wish.mode is not None else not _gpus()
+
+
+def _on_gpus(wish: Wish) -> bool:
+    """Whether programs that need CUDA run: where each rank has a GPU of its own."""
+    return (wish.mode == "nccl" or (wish.mode is None and _gpus() > 1)) and _gpus() > 0
+
+
+def _gpus() -> int:
+    return int(runner.instrument().gpus()) if importlib.util.find_spec("torch") is not None else 0
+
+
+def _of_gpus(rule: Proved, program: Path, wish: Wish) -> Record:
+    """The record of a rule whose programs need GPUs that are not here: nothing was run, and which mode shows it."""
+    mode = wish.mode or "cpu"
+    nothing = Run(mode, wish.ranks or 2, ())
+    probe = probe_of(rule.name)
+    said = probe(Case(nothing, frozenset())) if probe is not None else None
+    shown = f"--mode nccl on two GPUs shows it: {examples.wanted(program)['skip']}"
+    told = said.text if said is not None and said.seen is None and "--mode nccl" in said.text else shown
+    measured = Measured(MISTAKE, program.name, True, told, None, None, None, None, "not run")
+    version = str(importlib.metadata.version("torch")) if importlib.util.find_spec("torch") is not None else ""
+    today = datetime.date.today().isoformat()
+    return Record(rule.name, mode, nothing.ranks, "cpu", version, today, NOT_OBSERVABLE, None, (measured,))
 
 
 @contextlib.contextmanager

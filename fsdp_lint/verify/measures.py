@@ -134,15 +134,20 @@ class RankRecord:
     `built` holds checksums of parameters as they were when they were sharded, `plain` of those that every rank holds
     whole, `shards` of the others with the shard's place in the mesh; `started` is the same before the first step and
     without constants. `made_at` counts the program's own collectives by line, neither FSDP's nor DTensors';
-    `compile_site` is where torch.compile was first asked for. `gpus` holds the peak on each GPU by its number,
-    `backend` what moves the parameters' data, as "nccl for cuda". Of the counted step, `memory` has bytes by
-    milliseconds, `timeline` each collective: milliseconds, kind, unit, bytes.
+    `compile_site` is where torch.compile was first asked for, `optimizer_site` where the first optimizer was built.
+    `gpus` holds the peak on each GPU by its number, `backend` what moves the parameters' data, as "nccl for cuda". Of
+    the counted step, `memory` has bytes by milliseconds, `timeline` each collective: milliseconds, kind, unit, bytes;
+    `backwards` is how many it had. Where no optimizer was built the steps are `by_backwards`; where no step was made,
+    `unstepped` are all collectives.
     """
 
     torch: str
     device: str
     ended: str
     steps: int
+    by_backwards: bool = False
+    backwards: int = 0
+    unstepped: tuple[Collective, ...] = ()
     held: Held | None = None
     peak_bytes: int | None = None
     reserved_bytes: int | None = None
@@ -181,6 +186,7 @@ class RankRecord:
     mapped: tuple[str, ...] = ()
     compiled: bool = False
     compile_site: str = ""
+    optimizer_site: str = ""
     visited: tuple[str, ...] = ()
     trouble: Trouble | None = None
 
@@ -206,6 +212,7 @@ _PARTS: Mapping[str, Callable[..., Any]] = {
     "readings": Reading,
     "saves": Save,
     "trouble": Trouble,
+    "unstepped": Collective,
     "wholes": Whole,
 }
 

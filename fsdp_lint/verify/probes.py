@@ -235,13 +235,23 @@ def more_reductions(case: Case) -> Evidence:
     """More reduce-scatters a step than in the other run."""
     collectives = case.run.collectives
     if not collectives:
-        return no_step(case.run)
+        return _reduced_too_early(case)
     mine = _count(case.run, "reduce_scatter")
     units = len({one.unit for one in collectives if one.kind == "reduce_scatter"})
     text = f"{mine} reduce-scatters a step for {units} units"
     if case.fixed and case.other is not None and case.other.collectives:
         return Evidence(mine >= _count(case.other, "reduce_scatter"), text)
     return Evidence(mine > units, text)
+
+
+def _reduced_too_early(case: Case) -> Evidence:
+    """Reduce-scatters in a run that ended before its first step, after fewer backwards than a step of the other has."""
+    record, other = case.run.first, case.other.first if case.other is not None else None
+    if record is None or other is None or not other.steps or not 0 < record.backwards < other.backwards:
+        return no_step(case.run)
+    mine = sum(one.count for one in record.unstepped if one.kind == "reduce_scatter")
+    text = f"{mine} reduce-scatters in {record.backwards} of the {other.backwards} backwards of a step"
+    return Evidence(mine > 0, f"{text}; then {case.run.ended}")
 
 
 def ddp_would_fit(case: Case) -> Evidence:

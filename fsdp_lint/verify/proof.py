@@ -82,7 +82,7 @@ class Proof:
     def obstacle(self) -> str:
         """Why it did not run, in one line."""
         if not self.before.troubles:
-            return f"{self.plan.target.name}: no optimizer step was made and there is no finding to judge"
+            return f"{self.plan.target.name}: {self._no_step}, and there is no finding to judge"
         trouble = self.before.troubles[0]
         if trouble.kind == "refused":
             return trouble.text
@@ -92,6 +92,17 @@ class Proof:
         if self.plan.mode == "simulate":
             return f"{why}; if it is the simulated group that cannot do it, --mode cpu or nccl can"
         return why
+
+    @property
+    def _no_step(self) -> str:
+        """What was missing for a step to be counted."""
+        first = self.before.first
+        built = first.optimizer_site if first is not None else ""
+        if built:
+            return f"the optimizer that is built at {os.path.relpath(built)} makes no step"
+        if first is not None and not first.elements:
+            return "no optimizer step and no backward was made, and no model was found"
+        return "no optimizer step and no backward was made"
 
     @property
     def holds(self) -> bool:

@@ -259,6 +259,8 @@ def fixed(proof: Proof) -> Iterator[str]:
 def remarks(run: Run, name: str) -> Iterator[str]:
     """What else there is to say of a run: what was mapped, compiled, saved, and what went wrong."""
     first = run.first
+    if first is not None and first.by_backwards:
+        yield f"{name}: no optimizer of torch's was built, so a step is a backward"
     if first is not None and name == "before" and first.mapped:
         yield "mapped, without editing the program:"
         for line in first.mapped:

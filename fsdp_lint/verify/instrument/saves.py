@@ -131,6 +131,11 @@ class Saves:
         """Whether any rank has saved after fewer steps than these, and not before the first."""
         return any(0 < int(each.name.partition("-")[2]) < step for each in self.notes.glob("saved-*"))
 
+    def keep_if_saved(self) -> None:
+        """Keeps this rank's values if another rank has saved since the last step; the next one is about to begin."""
+        if not self.made and (self.notes / f"saved-{self.step()}").exists():
+            self.keep_values()
+
     def keep_for_others(self, awaited: bool) -> None:
         """Keeps this rank's values if another rank has saved, or is awaited to, and this one has not."""
         if not self.made and self._kept in (-1, self.step()) and (awaited or any(self.notes.glob("claim-*"))):

@@ -1,4 +1,6 @@
-"""The steps of the first optimizer: losses, times, what is counted in which step, and when the run has seen enough."""
+"""The steps of the first optimizer: losses, times, what is counted in which step, and when the run has seen enough.
+
+A program that builds no optimizer of torch's, but goes backwards, has a step with each backward."""
 
 from __future__ import annotations
 
@@ -23,15 +25,24 @@ class Steps:
     """Follows optimizer steps and backwards. `after_step(number)` is called after each step of the first optimizer."""
 
     def __init__(
-        self, sites: Sites, on_gpu: bool, before_first: Callable[[], None], after_step: Callable[[int], None]
+        self,
+        sites: Sites,
+        on_gpu: bool,
+        before_first: Callable[[], None],
+        before_each: Callable[[], None],
+        after_step: Callable[[int], None],
     ) -> None:
         self.sites = sites
         self.on_gpu = on_gpu
         self.before_first = before_first
+        self.before_each = before_each
         self.after_step = after_step
         self.made = 0
         self.times: list[Any] = []
         self.backward_site = ""
+        self.backwards = 0  # in this step
+        self.by_backwards = False
+        self._optimizer_is_built = self._going_back = False
         self.optimizer: weakref.ref[Any] | None = None
         self._losses: list[list[Any]] = [[]]
         self._began: Any = None
@@ -49,7 +60,15 @@ class Steps:
                 if isinstance(root, torch.Tensor) and root.numel() == 1:
                     loss = local(root).detach().clone()
                     self._losses[-1].append(loss / getattr(root, _SCALE, 1.0))
-            return real(tensors, *args, **kwargs)
+            inner, self._going_back = self._going_back, True  # checkpoints go backwards inside a backward
+            try:
+                result = real(tensors, *args, **kwargs)
+            finally:
+                self._going_back = inner
+            if not inner:
+                self.backwards += 1
+                self._after_backward()
+            return result
 
         torch.autograd.backward = backward
         self._follow_scaling()
@@ -80,9 +99,25 @@ class Steps:
             return [begin.elapsed_time(end) for begin, end in self.times]
         return [(end - begin) * 1000 for begin, end in self.times]
 
+    def optimizer_is_built(self) -> bool:
+        """An optimizer is built, so its steps count; whether other steps were counted until now."""
+        forgotten, self._optimizer_is_built = self.by_backwards, True
+        if forgotten:
+            self.by_backwards, self.made, self._losses, self.times, self._began = False, 0, [[]], [], None
+        return forgotten
+
+    def _after_backward(self) -> None:
+        if self._optimizer_is_built:
+            return
+        if not self.by_backwards:
+            self.by_backwards = True
+            self.before_first()
+        self._made_one()
+
     def _before(self, optimizer: Any, *_: Any) -> None:
         if inside(_PRETENDED):
             return
+        self.before_each()
         if self.optimizer is None:
             self.optimizer = weakref.ref(optimizer)
             self.before_first()
@@ -90,12 +125,16 @@ class Steps:
     def _after(self, optimizer: Any, *_: Any) -> None:
         if self.optimizer is None or self.optimizer() is not optimizer or inside(_PRETENDED):
             return
+        self._made_one()
+
+    def _made_one(self) -> None:
         if self.made >= WARM and self._began is not None:
             self.times.append((self._began, self._now()))
         number = self.made
         self.made += 1
         self._losses.append([])
         self.after_step(number)
+        self.backwards = 0
         self._began = self._now()
 
     def _now(self) -> Any:

@@ -57,8 +57,8 @@ class Watch:
         self.readings = Readings(sites)
         self.attempts = Attempts(sites)
         self.wholes = Wholes(sites)
-        self.compile_site = ""
-        self.steps = Steps(sites, self.on_gpu, self._before_first_step, self._after_step)
+        self.compile_site = self.optimizer_site = ""
+        self.steps = Steps(sites, self.on_gpu, self._before_first_step, self._before_step, self._after_step)
         self.saves = Saves(
             sites, self.models, notes, plan.mode == "simulate", self._after_save, lambda: self.steps.made
         )
@@ -118,6 +118,10 @@ class Watch:
         def init(optimizer: Any, *args: Any, **kwargs: Any) -> None:
             real(optimizer, *args, **kwargs)
             self.models.built(optimizer, self.sites.here())
+            self.optimizer_site = self.optimizer_site or self.sites.here()
+            if self.steps.optimizer_is_built():
+                self.values.before = {}
+                self.seen.pop("last", None)
 
         torch.optim.Optimizer.__init__ = init
 
@@ -191,6 +195,11 @@ class Watch:
             self._batch_hook.remove()
             note(self.notes, self.rank, f"step 1 of {self.plan.steps}")
 
+    def _before_step(self) -> None:
+        if self.plan.until_saved:
+            with self._measuring():
+                self.saves.keep_if_saved()  # from here on the values are others than those that were saved
+
     def _optimizers(self) -> dict[str, Any]:
         """Whose parameters the optimizers have."""
         found = self.models.parameters_by_optimizer()
@@ -211,6 +220,7 @@ class Watch:
                 self.seen["collectives"] = [Collective(*one) for one in self.collectives.take()]
                 self._take_held()
                 self.seen["units"] = self.models.units()
+                self.seen["backwards"] = self.steps.backwards
             if number == 0:
                 self.seen["dead"] = self.models.dead()
             if number == COUNTED and self._times_steps:
@@ -224,8 +234,6 @@ class Watch:
         note(self.notes, self.rank, "behind the steps" if done else f"step {number + 2} of {self.plan.steps}")
         if number + 1 == self.plan.steps and self._times_steps:
             self.collectives.__enter__()  # whatever comes after the steps may hang, and is logged
-        if self.plan.until_saved and not self.saves.made:
-            self.saves.keep_values()  # what another rank saves before the next step is compared with these
         self._forget_peak()
         if number + 1 == COUNTED and self.plan.counted != "none":
             self.collectives.timeline.begin()
@@ -331,11 +339,15 @@ class Watch:
             seen["elements"], seen["model_bytes"] = self.models.size()
             seen["layouts"], seen["backend"] = layouts(self.models), backend_of(self.models)
         seen.pop("last", None)
+        if not self.steps.made:
+            seen["backwards"] = self.steps.backwards
+            seen["unstepped"] = [Collective(*one) for one in self.collectives.take()]
         return RankRecord(
             torch=str(torch.__version__),
             device=_device_name() if self.on_gpu else "cpu",
             ended=ended,
             steps=self.steps.made,
+            by_backwards=self.steps.by_backwards,
             losses=tuple(self.steps.losses),
             step_ms=tuple(self.steps.milliseconds) if self.on_gpu else (),
             saves=tuple(Save(**one) for one in self.saves.made),
@@ -349,6 +361,7 @@ class Watch:
             mapped=tuple(self.mapping.told),
             compiled=_compiled(),
             compile_site=self.compile_site,
+            optimizer_site=self.optimizer_site,
             visited=tuple(_visited(self.sites, self._loaded)),
             trouble=trouble,
             **seen,
