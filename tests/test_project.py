@@ -319,6 +319,27 @@ def test_a_class_that_nobody_makes_is_a_root(tmp_path: Path) -> None:
     assert roots(tmp_path, {"a.py": text.replace("class B(A): ...\n", "")}) == [("class", "a.py", "A")]
 
 
+def test_whoever_makes_an_heir_of_what_reaches_the_words_is_a_root(tmp_path: Path) -> None:
+    files = {
+        "base.py": "class Base:\n    def prepare(self):\n        shard(self)\n",
+        "kinds.py": "import base\nclass Middle(base.Base):\n    pass\nclass Kind(Middle):\n    def other(self): ...\n",
+        "top.py": "from kinds import Kind\ndef train():\n    Kind().start()\n",
+        "else.py": "from kinds import Nothing\ndef train_not():\n    Nothing()\n",
+    }
+    assert roots(tmp_path, files) == [("function", "top.py", "train")]
+
+
+def test_an_ordinary_name_counts_where_its_module_is_named(tmp_path: Path) -> None:
+    files = {
+        "pkg/parallel.py": "def apply(m):\n    shard(m)\n",
+        "pkg/other.py": "def apply(m): ...\n",
+        "top.py": "from pkg import parallel\ndef train(m):\n    parallel.apply(m)\n",
+        "long.py": "import pkg.parallel\ndef train(m):\n    pkg.parallel.apply(m)\n",
+        "cold.py": "from pkg import other\ndef train(m):\n    other.apply(m)\n    m.apply(print)\n",
+    }
+    assert roots(tmp_path, files) == [("function", "long.py", "train"), ("function", "top.py", "train")]
+
+
 def test_the_life_of_a_class_begins_with_what_reaches_the_words() -> None:
     path = Path("a.py")
     found = index_file(

@@ -160,6 +160,7 @@ class _Heat:
         self.heirs: set[tuple[Path, str]] = set()
         self.defined: Counter[str] = Counter()
         self._targets: dict[tuple[Path, str, Import | None], Definition | None] = {}
+        self._through: dict[Path, dict[str, set[tuple[Path, str]]]] = {}
 
     def spread(self, indexes: dict[Path, FileIndex]) -> None:
         """Marks what reaches FSDP until nothing more does."""
@@ -171,7 +172,9 @@ class _Heat:
             for path, index in indexes.items():
                 for info in index.functions.values():
                     at = (path, info.qualname)
-                    if at not in self.hot and not info.nested and self.reaches(path, info.mentions, info.attributes):
+                    if at in self.hot or info.nested:
+                        continue
+                    if self.reaches(path, info.mentions, info.attributes) or self.calls_hot(index, info.qualname):
                         self._mark(at, info.name)
                         if info.cls is not None:
                             self._mark((path, info.cls), info.cls.rpartition(".")[2])
@@ -189,13 +192,9 @@ class _Heat:
         """True when a base of the class reaches FSDP, so that whoever makes one may call what it inherits."""
         for base in cls.bases:
             module, _, name = base.rpartition(".")
-            if not module and self.stands_for_hot(index, name):
+            home = self._file(index, module) if module else index.path
+            if home is not None and self._is_hot_in(home, name):
                 return True
-            found = self.project.lookup(index.path, module) if module and "." not in module else None
-            if found is not None and found.kind == "file" and found.path is not None:
-                home = self.project.index(found.path) if found.path.suffix in SUFFIXES else None
-                if home is not None and self.stands_for_hot(home, name):
-                    return True
         return False
 
     def _mark_holders(self, index: FileIndex, name: str) -> bool:
@@ -226,8 +225,48 @@ class _Heat:
         index = self.project.index(path)
         return index is not None and any(self.stands_for_hot(index, name) for name in names)
 
+    def calls_hot(self, index: FileIndex, function: str) -> bool:
+        """True when a function of a file, or its top level (""), calls by `module.name` what reaches FSDP."""
+        if index.path not in self._through:
+            self._through[index.path] = self._calls_through(index)
+        return any(self._is_hot_in(home, name) for home, name in self._through[index.path].get(function, ()))
+
+    def _is_hot_in(self, path: Path, name: str) -> bool:
+        home = self.project.index(path) if name in self.names else None
+        return home is not None and self.stands_for_hot(home, name)
+
+    def _calls_through(self, index: FileIndex) -> dict[str, set[tuple[Path, str]]]:
+        """For each function of a file its calls by `module.name`, where the module is a file: file and name."""
+        homes: dict[str, Path | None] = {}
+        found: dict[str, set[tuple[Path, str]]] = {}
+        for call in index.calls:
+            module, _, name = call.name.rpartition(".")
+            if not module:
+                continue
+            if module not in homes:
+                homes[module] = self._file(index, module)
+            home = homes[module]
+            if home is not None:
+                found.setdefault(call.function.partition(".<locals>")[0], set()).add((home, name))
+        return found
+
+    def _file(self, index: FileIndex, module: str) -> Path | None:
+        """The file that a name of another file, with dots or without, stands for."""
+        head, dot, _ = module.partition(".")
+        for target in index.imports.get(head, []) + index.inner_imports.get(head, []):
+            if dot and target.attribute is None and target.module == head:
+                path = self.project.find(index.path, module, 0)
+            else:
+                found = self.project.target(index.path, target) if not dot else None
+                path = found.path if found is not None and found.kind == "file" else None
+            if path is not None and path.suffix in SUFFIXES:
+                return path
+        return None
+
     def begins(self, index: FileIndex) -> bool:
         """True when running the top level of a file reaches FSDP: by its main part, or by what it calls."""
+        if self.calls_hot(index, ""):
+            return True
         if index.has_main:
             attributes = index.body_attributes & (self.words | self.functions)
             return self.reaches(index.path, index.body_mentions, attributes)
@@ -327,7 +366,9 @@ def _imports_any(project: Project, index: FileIndex, wanted: set[str], homes: se
                     continue
                 if definition.kind == "file" or definition.name in wanted:
                     return True
-    return False
+    # `import package.module` binds the package alone.
+    dotted = (line.module for line in index.import_lines if not line.names and "." in line.module)
+    return any(project.find(index.path, module, 0) in homes for module in dotted)
 
 
 def _roots(indexes: dict[Path, FileIndex], heat: _Heat) -> list[Root]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fsdp_lint.trace.events import Collective, Receive
 from fsdp_lint.trace.models.api import Call, Handler, Machine
-from fsdp_lint.trace.values import Const, Sequence, Unknown, Value
+from fsdp_lint.trace.values import Const, Sequence, Unknown, Value, options_of
 
 OPERATIONS = (
     "barrier",
@@ -34,12 +34,19 @@ def _collective(op: str) -> Handler:
         if isinstance(group, Const) and group.value is None:
             group = None
         run.emit(Collective, call.site, op=op, on=tuple(call.values()), group=group, plain=True)
-        for value in call.args[:1]:
-            if op == "broadcast_object_list" and isinstance(value, Sequence):
-                value.items[:] = [Unknown(name="received") for _ in value.items]
+        if op == "broadcast_object_list" and call.args:
+            _hear(call.args[0])
         return Unknown()
 
     return handler
+
+
+def _hear(sent: Value) -> None:
+    """A list holds what rank 0 had in it, whatever it held: the same on all ranks."""
+    lists = [option for option, _ in options_of(sent) if isinstance(option, Sequence)]
+    heard = [Unknown(name="received") for _ in range(max((len(one.items) for one in lists), default=0))]
+    for one in lists:
+        one.items[:] = heard[: len(one.items)]
 
 
 def receive(run: Machine, call: Call) -> Value:
