@@ -130,15 +130,17 @@ class Calls(State):
         if path in self.files and name in self.files[path].names:
             return self.possible(self.files[path].names[name])
         at = ("global", path, name)
-        if at not in self.memo:
-            definition = self.project.lookup(path, name)
-            if definition is None:
-                return None
-            value = self.define(definition)
-            if value is None:
-                return None
+        if at in self.memo:
+            return self.memo[at]
+        if at in self.unbound:
+            return None
+        definition = self.project.lookup(path, name)
+        value = self.define(definition) if definition is not None else None
+        if value is None:
+            self.unbound.add(at)
+        else:
             self.memo[at] = value
-        return self.memo[at]
+        return value
 
     def define(self, definition: Definition) -> Value | None:
         """The value that a definition stands for."""

@@ -59,9 +59,7 @@ _NEGATIVE: dict[type[cst.BaseCompOp], cst.BaseCompOp] = {
     cst.IsNot: cst.Is(),
     cst.NotIn: cst.In(),
 }
-# The kinds of expression that are tests, and those that may narrow a name: asked first, since most nodes are neither.
-_TESTS = frozenset({cst.UnaryOperation, cst.BooleanOperation, cst.Comparison})
-_NARROWING = _TESTS | {cst.Name, cst.Call}
+_SAMENESS = frozenset({cst.Is, cst.IsNot, cst.Equal, cst.NotEqual})
 
 
 class Conditions(Calls):
@@ -69,21 +67,24 @@ class Conditions(Calls):
 
     def condition(self, node: cst.BaseExpression) -> Condition | bool:
         """The outcome of a test: a plain bool when it is known."""
-        if node.__class__ not in _TESTS:
-            return self.truth(self.evaluate(node), node)
-        match node:
-            case cst.UnaryOperation(operator=cst.Not(), expression=inner):
-                return _negated(self.condition(inner))
-            case cst.BooleanOperation(left=left, operator=cst.And(), right=right):
-                return self._both(self.condition(left), right)
-            case cst.BooleanOperation(left=left, operator=cst.Or(), right=right):
-                return self._either(self.condition(left), right)
-            case cst.Comparison(left=left, comparisons=[cst.ComparisonTarget(operator=op, comparator=right)]):
-                return self.compare(self.evaluate(left), op, self.evaluate(right), node)
-            case cst.Comparison(left=left, comparisons=targets):
-                values = [self.evaluate(left), *(self.evaluate(target.comparator) for target in targets)]
-                return self.opaque(("chain", *(self._in_key(value) for value in values)), "other", *values)
+        found = _TESTS.get(node.__class__)
+        return found(self, node) if found is not None else self.truth(self.evaluate(node), node)
+
+    def _not(self, node: cst.UnaryOperation) -> Condition | bool:
+        if node.operator.__class__ is cst.Not:
+            return _negated(self.condition(node.expression))
         return self.truth(self.evaluate(node), node)
+
+    def _combined(self, node: cst.BooleanOperation) -> Condition | bool:
+        combine = self._both if node.operator.__class__ is cst.And else self._either
+        return combine(self.condition(node.left), node.right)
+
+    def _compared(self, node: cst.Comparison) -> Condition | bool:
+        left, targets = self.evaluate(node.left), node.comparisons
+        if len(targets) == 1:
+            return self.compare(left, targets[0].operator, self.evaluate(targets[0].comparator), node)
+        values = [left, *(self.evaluate(target.comparator) for target in targets)]
+        return self.opaque(("chain", *(self._in_key(value) for value in values)), "other", *values)
 
     def _both(self, left: Condition | bool, right: cst.BaseExpression) -> Condition | bool:
         if left is False:
@@ -293,19 +294,19 @@ class Conditions(Calls):
         for tensor in (left, right):
             if (
                 isinstance(tensor, Tensor)
-                and isinstance(op, tuple(ORDER))
+                and op.__class__ in ORDER
                 and tensor.form in ("shard", "parameter", "gradient")
             ):
                 self.emit(ReadScalar, self.site(node), tensor=tensor, how="comparison")
         if isinstance(left, Const) and isinstance(right, Const):
-            if isinstance(op, cst.Equal):
+            if op.__class__ is cst.Equal:
                 return bool(left.value == right.value)
             if type(op) in ORDER:
                 try:
                     return bool(ORDER[type(op)](left.value, right.value))
                 except TypeError:
                     return False
-        if isinstance(op, cst.Equal):
+        if op.__class__ is cst.Equal:
             if isinstance(left, Const):
                 left, right = right, left
             if isinstance(right, Const):
@@ -314,29 +315,29 @@ class Conditions(Calls):
                 return left.dotted == right.dotted
             kind = "turn" if "%" in (left.key, right.key) else "other"
             return self.opaque(("same", *sorted((left.number, right.number))), kind, left, right)
-        if isinstance(op, cst.In) and isinstance(left, Const) and isinstance(right, Sequence) and right.exact:
+        if op.__class__ is cst.In and isinstance(left, Const) and isinstance(right, Sequence) and right.exact:
             if all(isinstance(item, Const) for item in right.items):
                 return any(same(left, item) for item in right.items)
-        if isinstance(op, cst.In) and isinstance(right, Sequence) and right.exact and 0 < len(right.items) <= 8:
+        if op.__class__ is cst.In and isinstance(right, Sequence) and right.exact and 0 < len(right.items) <= 8:
             if not isinstance(left, Const) and all(isinstance(item, Const) for item in right.items):
                 each = [self._equals(left, item) for item in right.items if isinstance(item, Const)]
                 false = tuple(g for c in each if isinstance(c, Condition) for g in c.false)
                 return Condition(true=self.not_all(false), false=false)
-        if isinstance(op, cst.LessThanEqual):
+        if op.__class__ is cst.LessThanEqual:
             return _negated(self._compare_plain(left, cst.GreaterThan(), right, node))
-        if isinstance(op, cst.GreaterThanEqual):
+        if op.__class__ is cst.GreaterThanEqual:
             return _negated(self._compare_plain(left, cst.LessThan(), right, node))
-        if isinstance(op, cst.In):
+        if op.__class__ is cst.In:
             if isinstance(left, Const) and isinstance(right, External) and right.dotted == "os.environ":
                 if left.value in table.PROCESS_VARIABLES:
                     return self.opaque(("distributed",), "single")
             if isinstance(left, Const) and isinstance(right, Mapping) and not right.open and not right.rest:
                 return left.value in right.items
             return self.opaque(("in", self._in_key(left), self._in_key(right)), "other", left, right)
-        if isinstance(op, cst.GreaterThan) and isinstance(right, Const) and right.value == 0:
+        if op.__class__ is cst.GreaterThan and isinstance(right, Const) and right.value == 0:
             return _negated(self._equals(left, right))
-        if isinstance(op, cst.GreaterThan | cst.LessThan) and isinstance(right, Const):
-            kind = "greater" if isinstance(op, cst.GreaterThan) else "less"
+        if op.__class__ in (cst.GreaterThan, cst.LessThan) and isinstance(right, Const):
+            kind = "greater" if op.__class__ is cst.GreaterThan else "less"
             return self.opaque((kind, left.number, right.value), "other", left)
         return self.opaque((type(op).__name__, self._in_key(left), self._in_key(right)), "other", left, right)
 
@@ -440,37 +441,56 @@ class Conditions(Calls):
 
     def narrow(self, node: cst.BaseExpression, holds: bool) -> None:
         """Where a name stands for one of several values, drops those that the test rules out."""
-        if node.__class__ not in _NARROWING:
-            return
-        match node:
-            case cst.UnaryOperation(operator=cst.Not(), expression=inner):
-                self.narrow(inner, not holds)
-            case cst.BooleanOperation(left=left, operator=cst.And(), right=right) if holds:
-                self.narrow(left, True)
-                self.narrow(right, True)
-            case cst.BooleanOperation(left=left, operator=cst.Or(), right=right) if not holds:
-                self.narrow(left, False)
-                self.narrow(right, False)
-            case cst.Name(value=name):
-                self._keep(name, holds, lambda option: self.truth(option, node))
-            case cst.Comparison(
-                left=cst.Name(value=name), comparisons=[cst.ComparisonTarget(operator=op, comparator=right)]
-            ) if isinstance(op, cst.Is | cst.IsNot | cst.Equal | cst.NotEqual):
-                other = self.evaluate(right)
-                self._keep(name, holds, lambda option: self.compare(option, op, other, node))
-            case cst.Call(
-                func=cst.Name(value="isinstance"), args=[cst.Arg(value=cst.Name(value=name)), cst.Arg() as c]
-            ):
-                classes = self.evaluate(c.value)
-                self._keep(name, holds, lambda option: self.instance_test(option, classes, node))
+        found = _NARROWING.get(node.__class__)
+        if found is not None:
+            found(self, node, holds)
 
-    def _keep(self, name: str, holds: bool, test: Callable[[Value], Condition | bool]) -> None:
-        value = self.load(name)
-        if not isinstance(value, Choice) or name not in self.frame.names:
+    def _narrow_not(self, node: cst.UnaryOperation, holds: bool) -> None:
+        if node.operator.__class__ is cst.Not:
+            self.narrow(node.expression, not holds)
+
+    def _narrow_both(self, node: cst.BooleanOperation, holds: bool) -> None:
+        if node.operator.__class__ is (cst.And if holds else cst.Or):
+            self.narrow(node.left, holds)
+            self.narrow(node.right, holds)
+
+    def _narrow_compared(self, node: cst.Comparison, holds: bool) -> None:
+        op = node.comparisons[0].operator
+        if node.left.__class__ is cst.Name and len(node.comparisons) == 1 and op.__class__ in _SAMENESS:
+            other = self.evaluate(node.comparisons[0].comparator)
+            self._keep(node.left, holds, lambda option: self.compare(option, op, other, node))
+
+    def _narrow_class(self, node: cst.Call, holds: bool) -> None:
+        if len(node.args) != 2 or node.func.__class__ is not cst.Name or node.func.value != "isinstance":
+            return
+        if node.args[0].value.__class__ is cst.Name:
+            classes = self.evaluate(node.args[1].value)
+            self._keep(node.args[0].value, holds, lambda option: self.instance_test(option, classes, node))
+
+    def _keep(self, node: Any, holds: bool, test: Callable[[Value], Condition | bool]) -> None:
+        name = node.value
+        value = self.frame.names.get(name)
+        value = self.possible(value) if value is not None else None
+        if not isinstance(value, Choice):
             return
         left = [(option, guards) for option, guards in value.options if test(option) is not (not holds)]
         if left and len(left) < len(value.options):
             self.frame.names[name] = choice(left)
+
+
+# What to do for each kind of node; `match` would ask LibCST's abstract classes one after the other.
+_TESTS: dict[type, Callable[[Conditions, Any], Condition | bool]] = {
+    cst.UnaryOperation: Conditions._not,
+    cst.BooleanOperation: Conditions._combined,
+    cst.Comparison: Conditions._compared,
+}
+_NARROWING: dict[type, Callable[[Conditions, Any, bool], None]] = {
+    cst.Name: lambda run, node, holds: run._keep(node, holds, lambda option: run.truth(option, node)),
+    cst.UnaryOperation: Conditions._narrow_not,
+    cst.BooleanOperation: Conditions._narrow_both,
+    cst.Comparison: Conditions._narrow_compared,
+    cst.Call: Conditions._narrow_class,
+}
 
 
 def _negated(condition: Condition | bool) -> Condition | bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import operator
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -55,6 +56,7 @@ from fsdp_lint.trace.values import (
 UNROLL = 16
 # Texts, lists and numbers beyond this length (characters, items, bits) are not computed.
 LONG = 2_000
+_CONSTANTS = {"True": True, "False": False, "None": None}
 BLOCK_CONTAINERS = ("ModuleList", "Sequential", "ModuleDict")
 
 
@@ -115,11 +117,11 @@ class Expressions(Conditions):
 
     def name(self, name: str) -> Value:
         """What a name stands for."""
+        if name in _CONSTANTS:
+            return Const(value=_CONSTANTS[name])
         found = self.load(name)
         if found is not None:
             return found
-        if name in ("True", "False", "None"):
-            return Const(value={"True": True, "False": False}.get(name))
         if table.known(f"builtins.{name}"):
             return self.external(f"builtins.{name}")
         at = ("unbound", self.frame.path, name)
@@ -913,30 +915,30 @@ def _last_word(node: cst.BaseExpression) -> str:
     return _dotted(node).rpartition(".")[2]
 
 
+_PLAIN: dict[type, Callable[[Any, Any], Any]] = {
+    cst.Add: operator.add,
+    cst.Subtract: operator.sub,
+    cst.FloorDivide: operator.floordiv,
+    cst.Divide: operator.truediv,
+}
+
+
 def _arithmetic(left: Any, op: cst.BaseBinaryOp, right: Any) -> Value:
     """The value of an operation on two literals; unknown where it would grow without end."""
     for side in (left, right):
         if (isinstance(side, str | bytes) and len(side) > LONG) or (isinstance(side, int) and side.bit_length() > LONG):
             return Unknown()
     try:
-        match op:
-            case cst.Add():
-                return Const(value=left + right)
-            case cst.Subtract():
-                return Const(value=left - right)
-            case cst.Multiply():
-                if isinstance(left, int) and isinstance(right, int):
-                    return Const(value=left * right)
-            case cst.FloorDivide():
-                return Const(value=left // right)
-            case cst.Divide():
-                return Const(value=left / right)
-            case cst.Power():
-                if isinstance(left, int) and isinstance(right, int) and 0 <= right < 40 and abs(left) < 1000:
-                    return Const(value=left**right)
-            case cst.Modulo():
-                if isinstance(left, int) and isinstance(right, int):
-                    return Const(value=left % right)
+        kind = op.__class__
+        if kind in _PLAIN:
+            return Const(value=_PLAIN[kind](left, right))
+        if isinstance(left, int) and isinstance(right, int):
+            if kind is cst.Multiply:
+                return Const(value=left * right)
+            if kind is cst.Modulo:
+                return Const(value=left % right)
+            if kind is cst.Power and 0 <= right < 40 and abs(left) < 1000:
+                return Const(value=left**right)
     except (TypeError, ZeroDivisionError, ValueError, OverflowError):
         pass
     return Unknown()

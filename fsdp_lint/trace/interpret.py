@@ -148,19 +148,16 @@ class Interpreter(Registries):
 
     def assign(self, target: cst.BaseExpression, value: Value) -> None:
         """Binds a target to a value."""
-        match target:
-            case cst.Name(value=name):
-                if not value.name or value.name in ("f-string",) or value.name.startswith("["):
-                    value.name = name
-                self._bind_name(name, value)
-            case cst.Attribute(value=inner, attr=attr):
-                self.assign_attribute(self.evaluate(inner), attr.value, value, self.site(target))
-            case cst.Tuple(elements=elements) | cst.List(elements=elements):
-                self.unpack(elements, value)
-            case cst.Subscript():
-                self.assign_item(target, value)
-            case cst.StarredElement(value=inner):
-                self.assign(inner, value)
+        found = _TARGETS.get(target.__class__)
+        if found is not None:
+            found(self, target, value)
+
+    def assign_name(self, target: cst.Name, value: Value) -> None:
+        """`name = value`."""
+        name = target.value
+        if not value.name or value.name == "f-string" or value.name.startswith("["):
+            value.name = name
+        self._bind_name(name, value)
 
     def _bind_name(self, name: str, value: Value) -> None:
         frame = self.frame
@@ -698,7 +695,17 @@ class Interpreter(Registries):
             self.trace.finished = False
 
 
-# What runs each kind of statement; see the table of expressions.
+# What binds each kind of target, and what runs each kind of statement; see the table of expressions.
+_TARGETS: dict[type, Callable[[Interpreter, Any, Value], None]] = {
+    cst.Name: Interpreter.assign_name,
+    cst.Attribute: lambda run, node, value: run.assign_attribute(
+        run.evaluate(node.value), node.attr.value, value, run.site(node)
+    ),
+    cst.Tuple: lambda run, node, value: run.unpack(node.elements, value),
+    cst.List: lambda run, node, value: run.unpack(node.elements, value),
+    cst.Subscript: Interpreter.assign_item,
+    cst.StarredElement: lambda run, node, value: run.assign(node.value, value),
+}
 _COMPOUND: dict[type, Callable[[Interpreter, Any], None]] = {
     cst.If: Interpreter.if_,
     cst.For: Interpreter.for_,

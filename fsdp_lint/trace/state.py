@@ -111,6 +111,7 @@ class State:
         self.heap: dict[tuple[int, str], Value] = {}
         self.journals: list[dict[tuple[int, str], Value | None]] = []
         self.memo: dict[tuple[Any, ...], Value] = {}
+        self.unbound: set[tuple[Any, ...]] = set()
         self.entered: set[tuple[Path, str]] = set()
         self.files_entered: set[Path] = set()
         self.loop_count = 0

@@ -78,14 +78,14 @@ def exclusive(one: Guards, other: Guards) -> bool:
     if not one or not other:
         return False
     # Only tests of the same thing can break each other, and most are of other things.
-    if one is not other:
-        about = frozenset().union(*(_asked(literal.key) for literal in one))
-        other = tuple(literal for literal in other if not about.isdisjoint(_asked(literal.key)))
-        if not other:
-            return False
-    elif len(one) == 1:
+    if one is other:
+        one = other = _of_one_thing(one)
+    else:
+        other = _about(other, one)
+        one = _about(one, other)
+    if not one:
         return False
-    if _breaks(one, other) or _breaks(other, one):
+    if _breaks(one, other) or (one is not other and _breaks(other, one)):
         return True
     outcomes = {literal.key: literal.holds for literal in other}
     equal = {literal.key[1]: literal.key[2] for literal in other if literal.holds and literal.key[0] == "equals"}
@@ -97,6 +97,26 @@ def exclusive(one: Guards, other: Guards) -> bool:
         elif equal and literal.holds and literal.key[0] == "equals" and literal.key[1] in equal:
             return True
     return False
+
+
+def _about(guards: Guards, others: Guards) -> Guards:
+    """Those of the guards that are of the same thing as one of the others."""
+    if not others:
+        return ()
+    asked = _asked(others[0].key)
+    if len(others) > 1:
+        asked = asked.union(*[_asked(literal.key) for literal in others])
+    return tuple([literal for literal in guards if not asked.isdisjoint(_asked(literal.key))])
+
+
+def _of_one_thing(guards: Guards) -> Guards:
+    """Those of the guards that are of the same thing as another one of them."""
+    if len(guards) == 1:
+        return ()
+    asked = [_asked(literal.key) for literal in guards]
+    if len(frozenset().union(*asked)) == sum(map(len, asked)):
+        return ()
+    return guards
 
 
 @functools.lru_cache(maxsize=1 << 12)
@@ -119,23 +139,24 @@ def implied(key: tuple[Any, ...], holds: bool, guards: Guards) -> bool:
         found = (implied(inner, outcome if holds else not outcome, guards) for inner, outcome in key[1])
         return all(found) if holds else any(found)
     for literal in guards:
-        if literal.key == key:
+        known = literal.key
+        if known == key:
             return literal.holds is holds
-        if kind == "truth" and len(literal.key) > 1 and literal.key[1] == key[1]:
-            known = _truth(literal)
-            if known is not None:
-                return known is holds
-        if literal.key[0] == "equals" and literal.holds and len(key) > 2 and key[1] == literal.key[1]:
-            value = literal.key[2]
+        if len(known) < 2 or len(key) < 2 or known[1] != key[1]:
+            continue
+        if kind == "truth":
+            true = _truth(literal)
+            if true is not None:
+                return true is holds
+        if known[0] == "equals" and literal.holds and len(key) > 2:
+            value = known[2]
             if kind == "equals":
                 return not holds and value != key[2]
             if kind in ("greater", "less") and isinstance(value, int | float):
                 return (value > key[2] if kind == "greater" else value < key[2]) is holds
-        if literal.key[0] in ("greater", "less") and literal.holds and kind == "equals" and key[1] == literal.key[1]:
+        if known[0] in ("greater", "less") and literal.holds and kind == "equals":
             if isinstance(key[2], int | float):
-                return not holds and not (
-                    key[2] > literal.key[2] if literal.key[0] == "greater" else key[2] < literal.key[2]
-                )
+                return not holds and not (key[2] > known[2] if known[0] == "greater" else key[2] < known[2])
     return False
 
 
@@ -470,7 +491,7 @@ def choice(options: list[tuple[Value, Guards]], limit: int = 6) -> Value:
     flat: list[tuple[Value, Guards]] = []
     for value, guards in options:
         for inner, more in options_of(value):
-            merged = guards + tuple(g for g in more if g not in guards)
+            merged = guards + tuple([g for g in more if g not in guards]) if more else guards
             if exclusive(merged, merged):
                 continue
             for at, (other, known) in enumerate(flat):
@@ -545,18 +566,18 @@ def origins(*values: Value) -> frozenset[int]:
         found.add(one.number)
         if one.owner is not None:
             todo.append(one.owner)
-        if isinstance(one, Unknown | Tensor):
+        if isinstance(one, Unknown):
             todo.extend(one.inputs)
-        if isinstance(one, Tensor) and one.source is not None:
-            todo.append(one.source)
-        if isinstance(one, Params):
-            todo.extend(one.of)
-        if isinstance(one, Sequence):
+        elif isinstance(one, Choice):
+            todo.extend([option for option, _ in one.options])
+            found.update(*[spoken_of(guards) for _, guards in one.options])
+        elif isinstance(one, Sequence):
             todo.extend(one.items)
-        if isinstance(one, Choice):
-            todo.extend(option for option, _ in one.options)
-            found.update(*(spoken_of(guards) for _, guards in one.options))
-        if isinstance(one, Condition):
+        elif isinstance(one, Tensor):
+            todo.extend(one.inputs if one.source is None else (*one.inputs, one.source))
+        elif isinstance(one, Params):
+            todo.extend(one.of)
+        elif isinstance(one, Condition):
             found.update(spoken_of(one.true + one.false))
     return frozenset(found)
 
@@ -564,4 +585,4 @@ def origins(*values: Value) -> frozenset[int]:
 def spoken_of(guards: Guards) -> frozenset[int]:
     """Numbers of the values that the tests speak of."""
     subjects = {literal.subject.number for literal in guards if literal.subject is not None}
-    return frozenset(subjects.union(*(literal.about for literal in guards)))
+    return frozenset(subjects.union(*[literal.about for literal in guards]))

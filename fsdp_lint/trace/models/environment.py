@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 
 from fsdp_lint.trace.events import InitProcessGroup, MakeMesh, SetDevice, UseCuda
@@ -34,6 +35,7 @@ def is_size_name(name: str) -> bool:
     return name in ("world", "world_size", "n_ranks", "num_processes")
 
 
+@functools.lru_cache(maxsize=1 << 12)
 def rank_zero_name(name: str) -> str | None:
     """The scope ("world", "local") that an attribute or function of this name tests for; None for other names."""
     if LOCAL_MAIN.match(name):

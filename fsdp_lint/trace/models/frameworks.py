@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 
 HARMLESS = (
@@ -101,6 +102,7 @@ def has_blocks(dotted: str) -> bool:
     return dotted.startswith("transformers.") and bool(MODEL_NAME.search(name))
 
 
+@functools.lru_cache(maxsize=1 << 12)
 def is_harmless(dotted: str) -> bool:
     """True for library calls that leave modules, parameters and optimizers as they are."""
     if any(dotted == name or dotted.startswith(f"{name}.") for name in HARMFUL):
