@@ -79,8 +79,22 @@ KINDS: dict[str, dict[str, str]] = {
     },
     "offload of fsdp1": {"shard": "model = FSDP(model, cpu_offload=CPUOffload(True), device_id=local_rank)"},
 }
-GATHERS = {"fsdp1": 1, "hsdp of fsdp1": 1, "offload of fsdp1": 1, "accumulation of fsdp1": 2, "accumulation": 21}
-SCATTERS = {"fsdp1": 1, "hsdp of fsdp1": 1, "offload of fsdp1": 1, "accumulation of fsdp1": 1}
+KINDS["state of fsdp1"] = {
+    "shard": "model = FSDP(model, device_id=local_rank)",
+    "late": "from torch.distributed.fsdp import FullStateDictConfig, StateDictType\n"
+    "import warnings\nwarnings.simplefilter('ignore')  # that this is deprecated\nwhole = FullStateDictConfig(offload_to_cpu=True, rank0_only=True)\n"
+    "with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, whole):\n    state = model.state_dict()\n"
+    "assert rank or (state and all(each.abs().sum() > 0 for each in state.values()))",
+}
+GATHERS = {
+    "state of fsdp1": 1,
+    "fsdp1": 1,
+    "hsdp of fsdp1": 1,
+    "offload of fsdp1": 1,
+    "accumulation of fsdp1": 2,
+    "accumulation": 21,
+}
+SCATTERS = {"state of fsdp1": 1, "fsdp1": 1, "hsdp of fsdp1": 1, "offload of fsdp1": 1, "accumulation of fsdp1": 1}
 Running = Callable[[str, str, int], Run]
 
 pytestmark = pytest.mark.ranks

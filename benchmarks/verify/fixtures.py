@@ -66,9 +66,10 @@ def verdict(rule: str, entry: Path, mode: str) -> tuple[str, str]:
         if not found:
             return "no finding", proof.before.ended
         best = min(found, key=lambda v: _ORDER.index(v.verdict))
-        if best.verdict != "seen" or twin(entry) is None:
+        if best.verdict not in ("seen", "not observable") or twin(entry) is None:
             break
-    return best.verdict, best.because
+    alone = "no fix of ours and no right twin: " if best.verdict == "seen" and proof.after is None else ""
+    return best.verdict, alone + best.because
 
 
 _ORDER = ["confirmed", "seen", "not run", "not seen", "not observable"]

@@ -244,6 +244,6 @@ def _more(proof: Proof, runs: Sequence[tuple[str, Run]]) -> Iterator[str]:
         head = "".join(f"<th>{each}</th>" for each in ("FSDP unit", "collective", *(name for name, _ in runs)))
         body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in units)
         yield f"<details><summary>Collectives by FSDP unit</summary><table><tr>{head}</tr>{body}</table></details>"
-    lines = [*report.fixed(proof), *(line for name, run in runs for line in report.remarks(run, name))]
+    lines = [*report.fixed(proof), *(line for name, run in runs for line in report.remarks(run, name, runs[0][1]))]
     said = "\n".join(lines)
     yield f"<details><summary>What was run, mapped and saved</summary><pre>{escape(said)}</pre></details>"

@@ -116,7 +116,7 @@ def _measured(proof: Proof) -> Iterator[str]:
     yield from _units(runs)
     yield from fixed(proof)
     for run, name in zip(runs, ("before", "after"), strict=False):
-        yield from remarks(run, name)
+        yield from remarks(run, name, runs[0])
     yield ""
 
 
@@ -256,16 +256,18 @@ def fixed(proof: Proof) -> Iterator[str]:
         yield "no after-run: no fix changes a file (--after FILE runs one that was made by hand)"
 
 
-def remarks(run: Run, name: str) -> Iterator[str]:
-    """What else there is to say of a run: what was mapped, compiled, saved, and what went wrong."""
+def remarks(run: Run, name: str, before: Run) -> Iterator[str]:
+    """What else there is to say of a run: what was mapped, compiled, saved, and what went wrong. What was mapped in the
+    run before is not said again."""
     first = run.first
     if first is not None and first.by_backwards:
         yield f"{name}: no optimizer of torch's was built, so a step is a backward"
-    if first is not None and name == "before" and first.mapped:
-        yield "mapped, without editing the program:"
-        for line in first.mapped:
-            what, _, site = line.partition("\t")
-            yield f"  {what} ({_where(site)})"
+    mapped = dict(line.split("\t") for line in first.mapped) if first is not None else {}
+    if name != "before" and before.first is not None:
+        mapped = {what: site for what, site in mapped.items() if what not in _mapped(before)}
+    if mapped:
+        yield f"{'' if name == 'before' else f'{name}: '}mapped, without editing the program:"
+        yield from (f"  {what} ({_where(site)})" for what, site in mapped.items())
     if first is not None and (first.compiled or first.compile_site):
         asked = f" (asked for at {_where(first.compile_site)})" if first.compile_site else ""
         timed = "active in the steps that were timed" if first.compiled else "not active"
@@ -277,6 +279,10 @@ def remarks(run: Run, name: str) -> Iterator[str]:
         yield from (f"  | {line}" for line in trouble.log.rstrip().splitlines()[-12:])
     if run.hung:
         yield f"{name}: the ranks hang: {run.difference or 'their collectives are the same as far as they were logged'}"
+
+
+def _mapped(run: Run) -> set[str]:
+    return {line.partition("\t")[0] for line in run.first.mapped} if run.first is not None else set()
 
 
 def _save(save: Save) -> str:

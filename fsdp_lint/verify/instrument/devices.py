@@ -24,6 +24,7 @@ def map_to_cpu(mapping: Mapping, ranks: int) -> None:
     map_cuda(mapping, ranks)
     _map_meshes(mapping)
     _map_contexts(mapping)
+    _map_state_dicts(mapping)
     map_gloo(mapping)
     _map_load(mapping)
     _prefer_foreach()
@@ -156,6 +157,23 @@ def _map_contexts(mapping: Mapping) -> None:
         begin(self, *args, **kwargs)
 
     parallel.__init__ = init_ddp
+
+
+def _map_state_dicts(mapping: Mapping) -> None:
+    """FSDP1 offloads a gathered state dict from the GPU; on the CPU it frees what it has just gathered, and stops."""
+    for kind in (torch.distributed.fsdp.FullStateDictConfig, torch.distributed.fsdp.ShardedStateDictConfig):
+        kind.__init__ = _not_offloading(kind.__init__, kind.__name__, mapping)
+
+
+def _not_offloading(start: Any, name: str, mapping: Mapping) -> Any:
+    @functools.wraps(start)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        start(self, *args, **kwargs)
+        if self.offload_to_cpu:
+            mapping.note(f"{name}(offload_to_cpu=...)")
+            self.offload_to_cpu = False
+
+    return init
 
 
 def map_gloo(mapping: Mapping) -> None:
