@@ -145,6 +145,15 @@ def test_what_one_mode_cannot_run_another_can(proved: Prove) -> None:
     assert proof.beside[0].before.steps == 6
 
 
+def test_a_hang_before_the_first_step_is_a_result(proved: Prove) -> None:
+    ways = "dist.broadcast(x, 0) if dist.get_rank() == 0 else dist.all_reduce(x)"
+    text = f"import torch\nimport torch.distributed as dist\ndist.init_process_group()\nx = torch.ones(4)\n{ways}\n"
+    proof = proved(files={"train.py": text}, patience=2.0)
+    assert proof.ran and not proof.holds and proof.before.hung
+    told = "rank 0 is in broadcast (16 bytes) at train.py:5, rank 1 went on to all_reduce (16 bytes) at train.py:5"
+    assert told in report.to_text(proof) and json.loads(report.to_json(proof))["before"]["held"] is None
+
+
 def test_where_no_mode_can_be_had_nothing_is_run(proved: Prove) -> None:
     with pytest.raises(CannotRun, match=r"mode nccl needs one GPU a rank.*; mode shared needs a GPU"):
         proved(files={"train.py": RIGHT}, mode="nccl", ranks=99, beside=("shared",))

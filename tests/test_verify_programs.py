@@ -81,8 +81,9 @@ KINDS: dict[str, dict[str, str]] = {
 }
 KINDS["state of fsdp1"] = {
     "shard": "model = FSDP(model, device_id=local_rank)",
-    "late": "from torch.distributed.fsdp import FullStateDictConfig, StateDictType\n"
-    "import warnings\nwarnings.simplefilter('ignore')  # that this is deprecated\nwhole = FullStateDictConfig(offload_to_cpu=True, rank0_only=True)\n"
+    "late": "import warnings\nfrom torch.distributed.fsdp import FullStateDictConfig, StateDictType\n"
+    "warnings.simplefilter('ignore')  # that this is deprecated\n"
+    "whole = FullStateDictConfig(offload_to_cpu=True, rank0_only=True)\n"
     "with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, whole):\n    state = model.state_dict()\n"
     "assert rank or (state and all(each.abs().sum() > 0 for each in state.values()))",
 }

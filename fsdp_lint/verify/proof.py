@@ -68,7 +68,7 @@ class Proof:
     @property
     def ran(self) -> bool:
         """Whether the program came far enough, in one of the modes, for anything to be said: a step, a mistake that is
-        seen or not, or an end for want of memory."""
+        seen or not, a hang, or an end for want of memory."""
         return self.ran_here or any(other.ran for other in self.beside)
 
     @property
@@ -76,7 +76,7 @@ class Proof:
         """The same of this mode alone."""
         memory = any(trouble.kind == "memory" for trouble in self.before.troubles)
         said = any(v.verdict in _SAID and v.finding.severity is not Severity.INFO for v in self.verdicts)
-        return bool(self.before.steps or memory or said)
+        return bool(self.before.steps or self.before.hung or memory or said)
 
     @property
     def obstacle(self) -> str:
@@ -87,8 +87,6 @@ class Proof:
         if trouble.kind == "refused":
             return trouble.text
         why = f"{self.plan.target.name} failed before its first step: {trouble.text}{trouble.place}"
-        if self.before.hung:
-            why = f"{self.plan.target.name} hangs before its first step: {self.before.difference or trouble.text}"
         if self.plan.mode == "simulate":
             return f"{why}; if it is the simulated group that cannot do it, --mode cpu or nccl can"
         return why
