@@ -7,6 +7,9 @@
 - a method of a sharded model other than its forward that calls the model's own parts (`model.generate(x)`), without
   `register_fsdp_forward_method`.
 
+Where a loss or a shell around the model is a module of the project that is not sharded itself, its forward counts as
+outside.
+
 ## Why it is wrong
 
 FSDP gathers the parameters of a unit in hooks around its forward. Without them the layer meets its own shard.
@@ -51,7 +54,7 @@ def check(trace: Trace) -> Iterator[Finding]:
         shard = _bypassed(trace, use)
         if shard is None or _is_gathered(trace, use, shard):
             continue
-        at, method = _outside(use)
+        at, method = _outside(trace, use)
         if at in reported or (method and _is_registered(trace, method, use)):
             continue
         reported.add(at)
@@ -128,7 +131,8 @@ def _is_gathered(trace: Trace, use: Forward, shard: Shard) -> bool:
         return True
     if any(touches(event.module, use.module) and event.order < use.order for event in trace.every(Unshard)):
         return True
-    if any(owner is not use.module and _runs_forward(trace, owner, use) for _, owner in use.methods):
+    around = [(depth, owner) for depth, owner in use.methods if owner is not use.module]
+    if any(_may_be_gathered(trace, owner) and not _is_called(trace, use, depth, owner) for depth, owner in around):
         return True
     if use.bypass:
         return False
@@ -136,15 +140,22 @@ def _is_gathered(trace: Trace, use: Forward, shard: Shard) -> bool:
     return last is not None and not isinstance(last, Backward)
 
 
-def _runs_forward(trace: Trace, owner: Value, use: Forward) -> bool:
-    """True when the call happens in the forward of a module that is no part of the sharded one."""
+def _is_called(trace: Trace, use: Forward, depth: int, owner: Value) -> bool:
+    """True when the run sees the call of a module, in whose forward `use` happens, and nobody else gets that module."""
+    at = site_at_depth(use, depth)
+    seen = any(event.module is owner and event.site == at for event in trace.every(Forward))
+    return seen and not any(True for _ in trace.handed_over(owner))
+
+
+def _may_be_gathered(trace: Trace, owner: Value) -> bool:
+    """True for a module that is no part of a sharded one, as far as the run sees."""
     return not any(covers(s.module, owner) for s in trace.every(Shard) if s.generation == 2 or s.result is not owner)
 
 
-def _outside(use: Forward) -> tuple[Site, Value | None]:
+def _outside(trace: Trace, use: Forward) -> tuple[Site, Value | None]:
     """The call from outside the model that leads here, and the model whose method it calls."""
     for depth, owner in use.methods:
-        if touches(owner, use.module):
+        if touches(owner, use.module) and not _may_be_gathered(trace, owner):
             return site_at_depth(use, depth), owner
     return use.site, None
 

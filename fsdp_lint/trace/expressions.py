@@ -13,10 +13,11 @@ import libcst as cst
 from fsdp_lint.source.file import Site
 from fsdp_lint.trace import signatures
 from fsdp_lint.trace.conditions import Conditions
-from fsdp_lint.trace.events import BuildOptimizer, CheckClass, Forward, Handed, TakeParameters
+from fsdp_lint.trace.events import BuildOptimizer, CheckClass, Forward, Handed, Shard, TakeParameters
 from fsdp_lint.trace.models import declared, table
 from fsdp_lint.trace.models.api import Call, Option
 from fsdp_lint.trace.state import RANK_NAMES
+from fsdp_lint.trace.trace import covers
 from fsdp_lint.trace.values import (
     Bound,
     Choice,
@@ -708,6 +709,8 @@ class Expressions(Conditions):
             case Module():
                 made = Unknown(name="output", inputs=(function, *call.values()))
                 self.emit(Forward, call.site, module=function, result=made)
+                if self._goes_around_units(function, call):
+                    self._run_forward(function, call)
                 return made
             case Instance(cls=cls):
                 found = self.class_attribute(cls, "__call__")
@@ -718,6 +721,26 @@ class Expressions(Conditions):
             case Object(cls=cls):
                 return table.call_object(self, function, call) or self._invoke_unknown(function, call)
         return self._invoke_unknown(function, call)
+
+    def _goes_around_units(self, module: Module, call: Call) -> bool:
+        """True for a module of the project that FSDP knows nothing of, and that holds or gets what is sharded: a loss,
+        or a shell around the model."""
+        if not self.kinds[Shard] or module.cls is None or not module.built or module.program or module.wraps:
+            return False
+        shards = list(self.trace.every(Shard))
+        if any(covers(one, module) for shard in shards for one in (shard.module, *shard.group)):
+            return False
+        kept = (value for (number, _), value in self.heap.items() if number == module.number)
+        held = [part for value in (*kept, *module.children.values(), *call.values()) for part in parts(value, 2)]
+        units = {
+            one.number for shard in shards for one in (shard.module, *shard.group, shard.result) if one is not None
+        }
+        return any(one.number in units for one in held)
+
+    def _run_forward(self, module: Module, call: Call) -> None:
+        found = self.class_attribute(module.cls, "forward") if module.cls is not None else None
+        if found is not None and isinstance(found[1], Function) and not self._inside(module):
+            self.enter(found[1], call, module)
 
     def _inside(self, owner: Module) -> bool:
         return any(one is owner for _, one in self.methods)
