@@ -37,7 +37,7 @@ from fsdp_lint.fix.edits import Fix, Replace
 from fsdp_lint.fix.swaps import swapped
 from fsdp_lint.rule import Applicability, Finding, Rule, Severity
 from fsdp_lint.trace.events import MakeMesh, Shard
-from fsdp_lint.trace.filling import mesh_of
+from fsdp_lint.trace.filling import meshes_of
 from fsdp_lint.trace.trace import Trace, called
 from fsdp_lint.trace.values import Mesh
 
@@ -48,9 +48,8 @@ REPLICATES = re.compile(r"repl|(^|_)rep($|_)|ddp|^(dp|data|data_parallel)$", re.
 def check(trace: Trace) -> Iterator[Finding]:
     """One finding for each mesh that is declared with the sharding dimension first."""
     told: set[int] = set()
-    for shard in trace.every(Shard):
-        mesh = mesh_of(shard)
-        if mesh is None or not shard.kwargs_known or "dp_mesh_dims" in shard.kwargs or not _is_turned(mesh):
+    for shard, mesh in _meshes(trace):
+        if not shard.kwargs_known or "dp_mesh_dims" in shard.kwargs or not _is_turned(mesh):
             continue
         made = next((m for m in trace.every(MakeMesh) if m.mesh is (mesh.of or mesh)), None)
         if made is None or made.mesh.number in told:
@@ -64,6 +63,13 @@ def check(trace: Trace) -> Iterator[Finding]:
             because=[(shard, f"`{called(shard.module)}` is sharded over this mesh, by position")],
             fix=_fix(made) if mesh is made.mesh else None,
         )
+
+
+def _meshes(trace: Trace) -> Iterator[tuple[Shard, Mesh]]:
+    """Each sharding call with each mesh that it may get."""
+    for shard in trace.every(Shard):
+        for mesh in meshes_of(shard):
+            yield shard, mesh
 
 
 def _is_turned(mesh: Mesh) -> bool:

@@ -193,7 +193,7 @@ class Expressions(Conditions):
 
     def put(self, into: Mapping, key: Any, content: Value) -> None:
         """`into[key] = content`, under the guards of here."""
-        guards = tuple(g for g in self.guards if g not in into.born)
+        guards = tuple(g for g in self.guards if g not in into.born and (g.key, g.holds) not in self.certain)
         old = into.items.get(key)
         if not guards:
             into.items[key] = content

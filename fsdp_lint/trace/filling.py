@@ -232,11 +232,10 @@ def _is_plain(module: Module) -> bool:
     return module.library is not None and module.library.startswith("torch.nn.")
 
 
-def mesh_of(shard: Shard) -> Mesh | None:
-    """The mesh that a sharding call gets; None where it gets none or one that is not known."""
+def meshes_of(shard: Shard) -> list[Mesh]:
+    """The meshes that a sharding call gets, one for each way to it; those that are not known are left out."""
     given = shard.kwargs.get("mesh" if shard.generation == 2 else "device_mesh")
-    found = [option for option, _ in options_of(given)] if given is not None else []
-    return found[0] if len(found) == 1 and isinstance(found[0], Mesh) else None
+    return [option for option, _ in options_of(given) if isinstance(option, Mesh)] if given is not None else []
 
 
 def is_hybrid(shard: Shard) -> bool | None:
@@ -249,8 +248,7 @@ def is_hybrid(shard: Shard) -> bool | None:
     given = shard.kwargs.get("mesh" if shard.generation == 2 else "device_mesh")
     if given is None:
         return False
-    mesh = mesh_of(shard)
-    dimensions = mesh.dimensions() if mesh is not None else None
+    dimensions = given.dimensions() if isinstance(given, Mesh) else None
     return None if dimensions is None else dimensions == 2
 
 

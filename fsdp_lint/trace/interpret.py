@@ -123,7 +123,7 @@ class Interpreter(Registries):
 
     def end_round(self, node: cst.Continue | cst.Break) -> None:
         """`continue` and `break`."""
-        self.frame.dead = True
+        self.frame.dead, self.frame.raised = True, False
         if node.__class__ is cst.Break and self.loops:
             self.trace.stops.append(Stop(tuple(self.guards), self.loops[-1], len(self.trace.events)))
 
@@ -141,7 +141,7 @@ class Interpreter(Registries):
 
     def leave(self, failed: bool = False) -> None:
         """The body that is being run is left here."""
-        self.frame.dead = True
+        self.frame.dead, self.frame.raised = True, failed
         self.trace.leaves.append(Leave(tuple(self.guards), tuple(self.stack), len(self.trace.events), failed))
 
     # binding ----------------------------------------------------------------------------------------------------

@@ -73,7 +73,8 @@ class OutOfBudget(Exception):
 
 @dataclass(eq=False)
 class Frame:
-    """The names of one function's, class's or file's body while it is run."""
+    """The names of one function's, class's or file's body while it is run. `dead`: what follows here is not reached,
+    and `raised`: because of an error."""
 
     path: Path
     source: Source
@@ -86,6 +87,7 @@ class Frame:
     yield_contexts: tuple[str, ...] = ()
     base: int = 0
     dead: bool = False
+    raised: bool = False
     is_file: bool = False
     shared: set[str] = field(default_factory=set)
     qualname: str = ""
@@ -118,6 +120,7 @@ class State:
         self.kinds: Counter[type[Event]] = Counter()
         self.touched: set[int] = set()
         self.quiet: Counter[tuple[object, ...]] = Counter()
+        self.certain: set[tuple[tuple[Any, ...], bool]] = set()
 
     @property
     def frame(self) -> Frame:
@@ -252,6 +255,7 @@ class State:
         start = dict(frame.names)
         depth = len(self.guards)
         ended: list[tuple[Guards, dict[str, Value], dict[tuple[int, str], Value], bool]] = []
+        raised = True
         for literals, body in arms:
             if exclusive(literals, tuple(self.guards)):
                 continue
@@ -263,8 +267,9 @@ class State:
             left = tuple(self.guards[depth:])
             del self.guards[depth:]
             ended.append((left, frame.names, self._rewind(), frame.dead))
+            raised = raised and (frame.raised or not frame.dead)
         alive = [(g, names, changes) for g, names, changes, dead in ended if not dead]
-        frame.dead = not alive
+        frame.dead, frame.raised = not alive, raised
         # What an arm that returned has put into new objects is still there in what it returned.
         for _, _, changes, dead in ended:
             for at, content in changes.items() if dead else ():
@@ -279,9 +284,16 @@ class State:
                 self._write(number, key, content)
             if len(ended) > 1 or len(arms) > 1:
                 self.assume(guards)
+                self._make_certain(guards, raised)
             return
         frame.names = self._join_names(start, [(g, names) for g, names, _ in alive])
         self._join_heap([(g, changes) for g, _, changes in alive])
+
+    def _make_certain(self, guards: Guards, raised: bool) -> None:
+        """Where all that do not pass the guards have raised, and nothing around catches it, they hold for whatever the
+        program does from here on, in other functions, too."""
+        if raised and not any(literal.kind == "handler" for literal in self.guards):
+            self.certain.update((literal.key, literal.holds) for literal in guards)
 
     def _write(self, number: int, key: str, content: Value) -> None:
         at = (number, key)
