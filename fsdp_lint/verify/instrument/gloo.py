@@ -35,7 +35,10 @@ def follow_waits(on: Callable[[], bool]) -> None:
 
 
 def finish(name: str, result: Any) -> None:
-    """Waits until this collective, which has just been begun, is done, and let go of."""
+    """Waits until this collective, which has just been begun, is done, and let go of. A pretended one says never that it
+    is done, and has no threads."""
+    if not _threads():
+        return
     last = result[-1] if isinstance(result, tuple) and result else result
     if isinstance(last, torch.ScriptObject) and "Work" in str(last._type()) and not name.startswith(_DONE_BY_WAITING):
         work, deadline = dist.Work.unbox(last), time.monotonic() + _LONGEST
