@@ -42,7 +42,7 @@ only the model is saved, `sync_module_states` with `cpu_ram_efficient_loading`. 
 
 ## When to leave it
 
-Never for those that raise. Clipping is reported at `trainer.fit(model)`, where the model does not define
+Never for those that raise. Clipping is reported where the Trainer is made, if a model that it trains does not define
 `configure_gradient_clipping`. The rule reads literals in Python, accelerate's files, and the JSON file that
 `fsdp_config="name.json"` names, if there is one of that name between the script and the project's root. The command
 line, which can overrule accelerate's file, and environment variables are not seen, nor are dicts that are built
@@ -71,7 +71,7 @@ from fsdp_lint.rule import Finding, Rule, Severity
 from fsdp_lint.trace.events import ConfigureFSDP
 from fsdp_lint.trace.models.configs import setting
 from fsdp_lint.trace.trace import Trace
-from fsdp_lint.trace.values import Const, External, Value
+from fsdp_lint.trace.values import Const, External, Object, Value
 
 SHARDED = "SHARDED_STATE_DICT"
 POLICIES = ("TRANSFORMER_BASED_WRAP", "SIZE_BASED_WRAP", "NO_WRAP")
@@ -83,9 +83,14 @@ Conflict = tuple[str, str]
 
 def check(trace: Trace) -> Iterator[Finding]:
     """One finding for each object or file with settings that exclude each other; it names the first pair."""
-    for config in trace.every(ConfigureFSDP):
+    for config in (one for one in trace.every(ConfigureFSDP) if one.by in PAIRS):
         message, name = next(PAIRS[config.by](config), ("", ""))
-        if message:
+        if not message:
+            continue
+        if config.by == "trainer" and isinstance(config.made, Object) and config.made.site is not None:
+            trained = (config, "the model that is trained here leaves clipping to it")
+            yield Finding(at=config.made.site, message=message, because=[trained])
+        else:
             yield Finding(at=config.places.get(name, config), message=message)
 
 

@@ -1,6 +1,8 @@
-"""A setting of FSDP that accelerate reads nowhere, so that the job runs with another one.
+"""A setting of FSDP that accelerate or transformers reads nowhere, so that the job runs with another one.
 
 ## What it finds
+
+A filled `fsdp_config` in `TrainingArguments` (or TRL's configs) where `fsdp` is not given.
 
 In the YAML or JSON file of `accelerate launch`:
 
@@ -12,7 +14,9 @@ In the YAML or JSON file of `accelerate launch`:
 
 ## Why it is wrong
 
-None of these raises. Measured with accelerate 1.15.0, from the launcher's parser to the plugin: with `MULTI_GPU` the
+None of these raises. transformers reads `fsdp_config` after it has asked for `fsdp` (`_process_fsdp_args`: "if not
+self.fsdp: return", read in 5.24; 4.x warns of two of its names at most), so that the Trainer uses DDP: each GPU holds
+the whole model. Measured with accelerate 1.15.0, from the launcher's parser to the plugin: with `MULTI_GPU` the
 launcher does not switch FSDP on, and each GPU holds the whole model, as with DDP. FSDP2 gets
 `reshard_after_forward=True` and a mesh of one dimension whatever `fsdp_sharding_strategy` says: with `HYBRID_SHARD` the
 all-gathers cross the machines that they were to stay in, with `SHARD_GRAD_OP` each block is gathered twice a step. And
@@ -21,15 +25,17 @@ look at `reshard_after_forward`.
 
 ## How to mend it
 
-Switch FSDP on with `distributed_type: FSDP`, and say the rest with the settings of the generation that runs. With
+Switch FSDP on with `distributed_type: FSDP` or `fsdp=True`, and say the rest with the settings of the generation that
+runs. In transformers 4 the latter is `fsdp="full_shard auto_wrap"`. With
 `fsdp_version: 2` `SHARD_GRAD_OP` is `fsdp_reshard_after_forward: false`, and `HYBRID_SHARD` is a `parallelism_config`
 with `parallelism_config_dp_replicate_size` and `parallelism_config_dp_shard_size`. With `fsdp_version: 1` it is
 `fsdp_sharding_strategy`.
 
 ## When to leave it
 
-Where `accelerate launch --use_fsdp`, or another option on the command line, overrules the file: the rule does not see
-the command line. Settings of FSDP1 that FSDP2 does not read and does not need (`fsdp_use_orig_params`,
+Where `fsdp=""` says that FSDP is off, and where the attribute is set later, nothing is reported. `accelerate launch
+--use_fsdp`, or another option on the command line, may overrule the file: the rule does not see the command line.
+Settings of FSDP1 that FSDP2 does not read and does not need (`fsdp_use_orig_params`,
 `fsdp_backward_prefetch`, `fsdp_sync_module_states`) are not reported, and neither is a file without `fsdp_version`:
 which one that means is up to the release of accelerate.
 
@@ -44,6 +50,7 @@ which one that means is up to the release of accelerate.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from fsdp_lint.rule import Finding, Rule, Severity
@@ -54,13 +61,16 @@ from fsdp_lint.trace.values import Const
 
 # What a strategy means for parameters after the forward pass, under the names and the numbers that it may have.
 RESHARDS = {"FULL_SHARD": True, "1": True, "SHARD_GRAD_OP": False, "2": False, "NO_SHARD": False, "3": False}
+LATER = re.compile(r"\.fsdp\s*=[^=]|USE_FSDP|use_fsdp|[\"']fsdp[\"']")
 HYBRID = {"HYBRID_SHARD", "4", "HYBRID_SHARD_ZERO2", "5"}
 
 
 def check(trace: Trace) -> Iterator[Finding]:
     """One finding for each setting that is not read."""
     for config in trace.every(ConfigureFSDP):
-        if config.by == "launch" and setting(config.arguments["distributed_type"]) != "FSDP":
+        if config.by == "off":
+            yield from _not_asked_for(config)
+        elif config.by == "launch" and setting(config.arguments["distributed_type"]) != "FSDP":
             yield from _switched_off(config)
         elif config.by in ("launch", "plugin"):
             version = str(setting(config.options.get("version" if config.by == "launch" else "fsdp_version")))
@@ -68,6 +78,16 @@ def check(trace: Trace) -> Iterator[Finding]:
                 yield from _of_the_first(config)
             elif version == "1":
                 yield from _of_the_second(config)
+
+
+def _not_asked_for(config: ConfigureFSDP) -> Iterator[Finding]:
+    # The same text may set the attribute, or the variable by which the launcher switches FSDP on.
+    if not LATER.search(config.site.source.text):
+        yield Finding(
+            at=config,
+            message="`fsdp_config` is not read where `fsdp` is not given, unless `accelerate launch` switches FSDP on: "
+            "every GPU holds the whole model",
+        )
 
 
 def _switched_off(config: ConfigureFSDP) -> Iterator[Finding]:

@@ -5,7 +5,8 @@
 An `if` (or a `continue`, `break` or `return` under one) that looks at this rank's own loss, outputs or batch, and
 decides on a forward or backward of a sharded model, on its optimizer's step, or on another collective: `if
 torch.isnan(loss): continue`, `if batch is None: continue`, `if val_loss < best: save()`; and a `break` that stands at
-the end of the round: `if val_loss > best: break`.
+the end of the round: `if val_loss > best: break`. A generator that passes over some batches counts where the training
+loop goes through all that it yields.
 
 ## Why it is wrong
 

@@ -45,7 +45,7 @@ def check(trace: Trace) -> Iterator[Finding]:
     for save in trace.every(TrainerSaves):
         args = {value.number for value, _ in options_of(save.args)}
         config = next((c for c in trace.every(ConfigureFSDP) if c.made.number in args), None)
-        if config is None or len(args) != 1 or any(True for _ in trace.every(SetStateType)):
+        if config is None or config.by == "off" or len(args) != 1 or any(True for _ in trace.every(SetStateType)):
             continue
         kind = setting(config.options.get("state_dict_type"))
         if isinstance(kind, str) and kind.upper() == "SHARDED_STATE_DICT":

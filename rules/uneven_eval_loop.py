@@ -3,8 +3,9 @@
 ## What it finds
 
 A `for` over data of which each rank takes its own part by hand (`data[rank::world_size]`, `range(rank, n, world_size)`,
-`dataset.shard(...)`, `Subset` of such indices, a file a rank), with a forward of a sharded model and no backward
-inside: an evaluation.
+`dataset.shard(...)`, `Subset` of such indices, a file a rank, `itertools.islice(rows, rank, None, world_size)`), with a
+forward of a sharded model and no backward inside: an evaluation. Also where a generator of the project, or the
+`__iter__` of its dataset, picks the part.
 
 ## Why it is wrong
 
@@ -21,9 +22,9 @@ multiple of the number of ranks, or `all_reduce` a flag in each round that says 
 ## When to leave it
 
 Where the data is known to be divisible; for training data it mostly is, and training loops are not reported. The rule
-is silent, too, where a collective in the loop brings the ranks together,
-where the loop has a `break`, where the bounds are computed from the number of ranks, and where it does not see how the
-data is split.
+is silent, too, where a collective in the loop brings the ranks together, where the loop or a generator that it goes
+over may end early (`break`, `return`, `zip` with a count), where the bounds are computed from the number of ranks, and
+where it does not see how the data is split.
 
 ## References
 

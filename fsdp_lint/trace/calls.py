@@ -450,7 +450,7 @@ class Calls(State):
             del self.guards[frame.base :]
         self.last_frame = frame
         if frame.yields:
-            return Sequence(items=list(frame.yields), exact=False)
+            return Sequence(items=list(frame.yields), exact=False, chosen_by=frame.yields_of)
         results = list(frame.results)
         if not frame.dead and not isinstance(node, cst.Lambda):
             results.append((Const(value=None), ()))

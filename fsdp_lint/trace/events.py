@@ -232,9 +232,10 @@ class CheckClass(Event):
 
 @dataclass(eq=False, kw_only=True)
 class ConfigureFSDP(Event):
-    """FSDP is asked for by settings. `by`: "arguments" (transformers, TRL), "plugin" (accelerate), "launch" (a file for
-    accelerate's launcher), "strategy" or "trainer" (Lightning); "prepare" (accelerate) is a model or an optimizer
-    alone, "optimizers" (transformers) a Trainer that is given some.
+    """FSDP is asked for by settings. `by`: "arguments" (transformers, TRL; "off" where nothing says `fsdp=`, which
+    switches it on), "plugin" (accelerate), "launch" (a file for accelerate's launcher), "strategy" or "trainer"
+    (Lightning); "prepare" (accelerate) is a model or an optimizer alone, "optimizers" (transformers) a Trainer that is
+    given some.
 
     `options` are FSDP's own settings without the prefix `fsdp_`, `arguments` those around them, `made` is the object;
     `places` says where a setting stands, by its name in either, where that is known.
@@ -349,7 +350,7 @@ class Save(Event):
 class LoopOverPart(Event):
     """A `for` goes over the part of some data that this rank has picked, which may be longer than another's.
 
-    `number` is the loop's in the events inside; `may_stop` when its body has a `break`.
+    `number` is the loop's in the events inside; `may_stop` when its body has a `break` or `return`.
     """
 
     over: Value

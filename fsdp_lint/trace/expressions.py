@@ -6,6 +6,7 @@ import ast
 import contextlib
 import operator
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import libcst as cst
@@ -14,6 +15,7 @@ from fsdp_lint.source.file import Site
 from fsdp_lint.trace import signatures
 from fsdp_lint.trace.conditions import Conditions
 from fsdp_lint.trace.events import BuildOptimizer, CheckClass, Forward, Handed, Shard, TakeParameters
+from fsdp_lint.trace.generators import kept, note_yield
 from fsdp_lint.trace.models import declared, table
 from fsdp_lint.trace.models.api import Call, Option
 from fsdp_lint.trace.state import RANK_NAMES
@@ -396,9 +398,18 @@ class Expressions(Conditions):
         if isinstance(inner, cst.From) and not isinstance(value, Params):
             frame.yields.extend(self.items(value, self.site(inner.item))[0])
         else:
-            frame.yields.append(value)
+            frame.yields.append(kept(frame, tuple(self.guards[frame.base :]), value))
         frame.yield_contexts = tuple(self.contexts)
+        note_yield(frame, tuple(self.guards[frame.base :]), value if isinstance(inner, cst.From) else None)
         return Unknown()
+
+    def draw(self, value: Instance, site: Site) -> None:
+        """Notes what an object's `__iter__` gives; nothing of that is an event of this run."""
+        found = self.class_attribute(value.cls, "__iter__")
+        if value.draws is None and found is not None and isinstance(found[1], Function):
+            depth = len(self.trace.events)
+            value.draws = self.enter(found[1], Call(site=site, name="__iter__"), value)
+            del self.trace.events[depth:]
 
     # attributes -------------------------------------------------------------------------------------------------
 
@@ -415,6 +426,8 @@ class Expressions(Conditions):
     def _is_weight(self, value: Value, name: str, found: Value) -> bool:
         if isinstance(value, Module) and name in value.parameters:
             return True
+        if isinstance(value, Module) and name in value.buffers:
+            return False
         if name not in ("weight", "bias") or not isinstance(found, Unknown):
             return False
         if isinstance(value, Module) and value.library is not None:
@@ -600,7 +613,7 @@ class Expressions(Conditions):
         if key in value.items:
             return self.possible(value.items[key])
         if key is None and value.items and not value.rest and len(value.items) <= 4:
-            return Choice(options=tuple((item, self._is_key(index, at)) for at, item in value.items.items()))
+            return Choice(options=tuple((item, self.is_key(index, at)) for at, item in value.items.items()))
         if value.default is not None and (key is not None or not value.rest):
             made = self.invoke_plain(value.default, self.site(self.frame.source.tree))
             if isinstance(made, Mapping | Sequence):
@@ -613,8 +626,11 @@ class Expressions(Conditions):
                 return made
         return value.rest[0] if len(value.rest) == 1 and not value.items else self.child(value, f"[{key!r}]")
 
-    def _is_key(self, index: Value, key: Any) -> Guards:
-        """What holds where an index of which nothing is known is this key of a dict."""
+    def is_key(self, index: Value, key: Any) -> Guards:
+        """What holds where an index of which nothing is known is this key of a dict; in a loop it may be another one
+        each round."""
+        if self.loops:
+            return ()
         outcome = self.compare(index, cst.Equal(), Const(value=key), cst.Name("key"))
         return outcome.true if isinstance(outcome, Condition) else ()
 
@@ -684,6 +700,8 @@ class Expressions(Conditions):
             if declaration is not None:
                 return declared.act(self, declaration, call)
         match function:
+            case Choice(options=options) if all(guards for _, guards in options):
+                return self._invoke_one_of(options, call)
             case Choice():
                 return self.each_option(function, lambda option: self.invoke(option, call))
             case External(dotted=dotted):
@@ -741,6 +759,16 @@ class Expressions(Conditions):
         found = self.class_attribute(module.cls, "forward") if module.cls is not None else None
         if found is not None and isinstance(found[1], Function) and not self._inside(module):
             self.enter(found[1], call, module)
+
+    def _invoke_one_of(self, options: tuple[tuple[Value, Guards], ...], call: Call) -> Value:
+        """Calls one of several functions; each finds things as they were before."""
+        results: list[tuple[Value, Guards]] = []
+
+        def arm(option: Value, guards: Guards) -> Callable[[], None]:
+            return lambda: results.append((self.invoke(option, replace(call)), guards))
+
+        self.branch([(guards, arm(option, guards)) for option, guards in options])
+        return choice(results) if results else Unknown()
 
     def _inside(self, owner: Module) -> bool:
         return any(one is owner for _, one in self.methods)

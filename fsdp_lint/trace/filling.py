@@ -184,7 +184,8 @@ def seed_of(trace: Trace, model: Module, shard: Shard) -> Seed | None:
             break
         if exclusive(seed.guards, shard.guards):
             continue
-        if any("fork_rng" in name for name in seed.contexts if name not in shard.contexts):
+        # Behind the with-block the numbers go on as before it.
+        if any("fork_rng" in name for name in seed.contexts if name not in model.within):
             continue
         found = seed
     return found

@@ -12,6 +12,7 @@ import libcst as cst
 from fsdp_lint.source.file import Site, children
 from fsdp_lint.trace.events import Attach, LoopOverPart, RepointOptimizer, SetEntry, SetFlag, Shard, Swallow, Tie
 from fsdp_lint.trace.expressions import LONG, UNROLL
+from fsdp_lint.trace.generators import may_stop, untested
 from fsdp_lint.trace.models import lightning, table
 from fsdp_lint.trace.models.api import Call
 from fsdp_lint.trace.registries import Registries
@@ -458,10 +459,16 @@ class Interpreter(Registries):
             return
         if len(items) > UNROLL:
             items, exact = items[:1], False
+        if isinstance(iterable, Instance):
+            self.draw(iterable, self.site(node.iter))
         if split_unevenly(iterable):
             number = self.loop_count + 1
-            self.emit(LoopOverPart, self.site(node.iter), over=iterable, number=number, may_stop=_has_break(node.body))
+            self.emit(LoopOverPart, self.site(node.iter), over=iterable, number=number, may_stop=may_stop(node.body))
+        self.frame.over.append((iterable, node.body))
+        if any(untested(item) is not item for item in items) and may_stop(node.body):
+            items = [untested(item) for item in items]
         self._loop(node.body, exact, [lambda item=item: self.assign(node.target, self.chosen(item)) for item in items])  # type: ignore[misc]
+        self.frame.over.pop()
         if node.orelse is not None:
             self.run_body(node.orelse.body)
 
@@ -471,7 +478,9 @@ class Interpreter(Registries):
         if outcome is False:
             return
         guards = outcome.true if isinstance(outcome, Condition) else ()
+        self.frame.over.append((None, node.body))
         self._loop(node.body, False, [lambda: self.assume(tuple(g for g in guards if g.kind != "other"))])
+        self.frame.over.pop()
         if node.orelse is not None:
             self.run_body(node.orelse.body)
 
@@ -737,15 +746,6 @@ _SMALL: dict[type, Callable[[Interpreter, Any], object]] = {
 def _is_size(default: cst.BaseExpression | None) -> bool:
     """True for a default that no process's number has: the rank of an adapter is 8, say."""
     return isinstance(default, cst.Integer) and default.evaluated_value > 0
-
-
-def _has_break(node: cst.CSTNode) -> bool:
-    """True when a loop with this body may end early."""
-    if isinstance(node, cst.Break):
-        return True
-    if isinstance(node, cst.For | cst.While | cst.FunctionDef | cst.Lambda):
-        return False
-    return any(_has_break(child) for child in children(node))
 
 
 def _import_name(node: cst.Attribute | cst.Name) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from fsdp_lint.trace.values import Loaded, Object, Product, Rank, Sequence, Unknown, Value, WorldSize
+from fsdp_lint.trace.values import Instance, Loaded, Object, Product, Rank, Sequence, Unknown, Value, WorldSize
 
 # Calls that give a part of their data, by their names.
 PARTS = re.compile(
@@ -22,6 +22,8 @@ def split_unevenly(value: Value, hops: int = 8) -> bool:
         return _picks(value.chosen_by) or any(split_unevenly(one, hops - 1) for one in value.chosen_by)
     if isinstance(value, Loaded):
         return value.path_by_rank
+    if isinstance(value, Instance):
+        return value.draws is not None and split_unevenly(value.draws, hops - 1)
     if isinstance(value, Object):
         return _of_object(value, hops)
     if isinstance(value, Unknown):

@@ -74,7 +74,9 @@ class OutOfBudget(Exception):
 @dataclass(eq=False)
 class Frame:
     """The names of one function's, class's or file's body while it is run. `dead`: what follows here is not reached,
-    and `raised`: because of an error."""
+    and `raised`: because of an error. `over` is what its loops go over, None for a `while`, and their bodies;
+    `yields_of` is what gives what it yields.
+    """
 
     path: Path
     source: Source
@@ -84,6 +86,8 @@ class Frame:
     self_value: Value | None = None
     results: list[tuple[Value, Guards]] = field(default_factory=list)
     yields: list[Value] = field(default_factory=list)
+    over: list[tuple[Value | None, cst.BaseSuite]] = field(default_factory=list)
+    yields_of: tuple[Value, ...] = ()
     yield_contexts: tuple[str, ...] = ()
     base: int = 0
     dead: bool = False

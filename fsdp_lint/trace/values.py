@@ -319,10 +319,12 @@ class Class(Value):
 
 @dataclass(eq=False)
 class Instance(Value):
-    """An object of a project class; `args` are all arguments with which it was made."""
+    """An object of a project class; `args` are all arguments with which it was made. `draws` is what its `__iter__`
+    gives, once something has gone over it."""
 
     cls: Class = field(default_factory=Class)
     args: tuple[Value, ...] = ()
+    draws: Value | None = None
 
 
 @dataclass(eq=False)

@@ -1,10 +1,12 @@
 """Loops over the part of some data that a rank picks for itself."""
 
+import itertools
+
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import fully_shard
-from torch.utils.data import DataLoader, DistributedSampler, Subset
+from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, Subset
 
 
 def by_hand(model: nn.Module, data, files):
@@ -35,4 +37,68 @@ def evenly(model: nn.Module, data):
     for x in DataLoader(data, sampler=DistributedSampler(data, rank=rank)):  # no-event: LoopOverPart
         model(x)
     for x in [torch.ones(4) + rank for _ in range(4)]:  # no-event: LoopOverPart
+        model(x)
+
+
+# what goes through generators and objects ----------------------------------------------------------------------------
+
+
+def mine(batches):
+    for at, batch in enumerate(batches):
+        if at % dist.get_world_size() == dist.get_rank():
+            yield batch
+
+
+def on_device(batches):
+    for batch in batches:  # event: LoopOverPart
+        yield batch.cuda()
+
+
+def first_of(batches):
+    for at, batch in enumerate(batches):  # event: LoopOverPart(may_stop=True)
+        if at == 10:
+            return
+        yield batch
+
+
+def without_end(batches):
+    while True:
+        yield from batches
+
+
+class Rows(IterableDataset):
+    def __init__(self, rows):
+        self.rows = rows
+
+    def __iter__(self):
+        return itertools.islice(self.rows, dist.get_rank(), None, dist.get_world_size())
+
+
+class EvenRows(Rows):
+    def __iter__(self):
+        world = dist.get_world_size()
+        return itertools.islice(self.rows, dist.get_rank(), len(self.rows) // world * world, world)
+
+
+def through_generators(model: nn.Module, data):
+    fully_shard(model)
+    for x in mine(data):  # event: LoopOverPart
+        model(x)
+    for x in on_device(mine(data)):  # event: LoopOverPart
+        model(x)
+    for x in on_device(data):  # no-event: LoopOverPart
+        model(x)
+    for x in first_of(mine(data)):  # no-event: LoopOverPart
+        model(x)
+    for x in without_end(mine(data)):  # no-event: LoopOverPart
+        model(x)
+
+
+def through_objects(model: nn.Module, data):
+    fully_shard(model)
+    for x in Rows(data):  # event: LoopOverPart
+        model(x)
+    for x in DataLoader(Rows(data), batch_size=4):  # event: LoopOverPart
+        model(x)
+    for x in DataLoader(EvenRows(data), batch_size=4):  # no-event: LoopOverPart
         model(x)

@@ -188,12 +188,25 @@ def kwargs_popped(model: nn.Module):
 
 def table_of_functions(model: nn.Module, name):
     table = {"fsdp": shard_all, "none": lambda m: m}
-    table[name](model)
     table["fsdp"](model)
 
 
 def shard_all(model: nn.Module):
     fully_shard(model)  # event: Shard(module=model, guards=1, calls=2), Shard(module=model, guards=0, calls=2)
+
+
+def table_asked_by_name(model: nn.Module, name):
+    table = {"fsdp": shard_by_name, "none": lambda m: m}
+    table[name](model)
+
+
+def shard_by_name(model: nn.Module):
+    fully_shard(model)  # event: Shard(module=model, guards=1, calls=2)
+
+
+def table_with_default(model: nn.Module, name):
+    table = {"blocks": lambda m: fully_shard(m.blocks)}  # event: Shard(module=model.blocks, guards=1)
+    table.get(name, fully_shard)(model)  # event: Shard(module=model, guards=1)
 
 
 def dict_of_models():

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from fsdp_lint.trace.events import Event
-from fsdp_lint.trace.values import Class, Const, Guards, Mapping, Module, Params, Tensor, Unknown, Value
+from fsdp_lint.trace.values import Class, Const, Guards, Instance, Mapping, Module, Params, Tensor, Unknown, Value
 
 if TYPE_CHECKING:
     from fsdp_lint.source.file import Site
@@ -114,6 +114,12 @@ class Machine(Protocol):
 
     def items(self, value: Value, site: Site) -> tuple[list[Value], bool]:
         """The items of an iterable, and whether these are exactly all."""
+
+    def is_key(self, index: Value, key: Any) -> Guards:
+        """That an index which is not known is this key of a dict."""
+
+    def draw(self, value: Instance, site: Site) -> None:
+        """Notes what an object's `__iter__` gives."""
 
     def put(self, into: Mapping, key: Any, content: Value) -> None:
         """`into[key] = content`."""

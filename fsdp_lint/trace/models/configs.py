@@ -35,6 +35,9 @@ def configure(run: Machine, dotted: str, call: Call, made: Value) -> None:
         options = _options(run, call)
         if options is not None:
             run.emit(ConfigureFSDP, call.site, by="arguments", options=options, arguments=dict(call.kwargs), made=made)
+    elif last in ARGUMENTS and _is_forgotten(call):
+        options = _options(run, call) or {}
+        run.emit(ConfigureFSDP, call.site, by="off", options=options, arguments=dict(call.kwargs), made=made)
 
 
 def _is_given(optimizers: Value | None) -> bool:
@@ -103,6 +106,13 @@ def _fit(run: Machine, trainer: Object, call: Call) -> None:
 
 def _is_on(fsdp: Value | None) -> bool:
     return fsdp is not None and not (isinstance(fsdp, Const) and not fsdp.value)
+
+
+def _is_forgotten(call: Call) -> bool:
+    """True for arguments with a filled `fsdp_config` that neither switch FSDP on nor say that it is off."""
+    config = call.kwargs.get("fsdp_config")
+    filled = bool(config.items) if isinstance(config, Mapping) else constant_name(config).endswith(".json")
+    return filled and not call.open and not {"fsdp", "deepspeed"} & set(call.kwargs)
 
 
 def _options(run: Machine, call: Call) -> dict[str, Value] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fsdp_lint.trace.events import Copy
+from fsdp_lint.trace.generators import untested
 from fsdp_lint.trace.models import fsdp1, init
 from fsdp_lint.trace.models.api import NOTHING, Call, Handler, Machine, constant_name
 from fsdp_lint.trace.models.tensors import combine, read_number
@@ -42,6 +43,9 @@ def listed(run: Machine, call: Call) -> Value:
     value = call.args[0]
     if isinstance(value, Params):
         return run.take(value, call.site)
+    if isinstance(value, Mapping) and not value.rest and not value.open:
+        names = sorted(value.items, key=str) if call.name == "sorted" else list(value.items)
+        return run.new(Sequence(items=[Const(value=name) for name in names]))
     if isinstance(value, Mapping | StateDict | Tensor):
         return value
     if isinstance(value, Module | Sequence):
@@ -165,7 +169,7 @@ def zip_(run: Machine, call: Call) -> Value:
     columns = [run.items(value, call.site) for value in call.args]
     if columns and all(exact for _, exact in columns):
         return Sequence(items=[Sequence(items=list(row)) for row in zip(*(c for c, _ in columns), strict=False)])
-    return Sequence(items=[Sequence(items=[c[0] if c else Unknown() for c, _ in columns])], exact=False)
+    return Sequence(items=[Sequence(items=[untested(c[0]) if c else Unknown() for c, _ in columns])], exact=False)
 
 
 def map_(run: Machine, call: Call) -> Value:
@@ -218,6 +222,14 @@ def _joined(run: Machine, iterables: list[Value], call: Call) -> Value:
         items.extend(found)
         exact = exact and all_of_them
     return Sequence(items=items, exact=exact)
+
+
+def islice(run: Machine, call: Call) -> Value:
+    """`itertools.islice(iterable, start, stop, step)`: each so many items one."""
+    if len(call.args) < 4 or isinstance(call.args[0], Params):
+        return Unknown(name="islice(...)", inputs=tuple(call.values()))
+    items, _ = run.items(call.args[0], call.site)
+    return run.new(Sequence(items=items, exact=False, chosen_by=tuple(call.args)))
 
 
 def number(run: Machine, call: Call) -> Value:
@@ -401,7 +413,20 @@ def dict_get(run: Machine, call: Call) -> Value:
             return found
         if not owner.open and not owner.rest:
             return call.get(1, "default") or NOTHING
+    if isinstance(owner, Mapping) and type(key) is Unknown and not call.name.endswith("pop"):
+        one = _one_of(run, owner, key, call.get(1, "default") or NOTHING)
+        if one is not None:
+            return one
     return run.child(owner, f"[{key.name or getattr(key, 'value', '?')!r}]")
+
+
+def _one_of(run: Machine, owner: Mapping, key: Value, default: Value) -> Value | None:
+    """An entry of a small dict under a key that is not known, or what is given where there is none."""
+    found = [(item, run.is_key(key, name)) for name, item in owner.items.items()]
+    if owner.open or owner.rest or not 0 < len(found) <= 4 or not all(guards for _, guards in found):
+        return None
+    none = tuple(literal.but(holds=False) for _, guards in found for literal in guards)
+    return Choice(options=(*found, (default, none)))
 
 
 def dict_update(run: Machine, call: Call) -> Value:
@@ -432,6 +457,14 @@ def dict_values(run: Machine, call: Call) -> Value:
     if isinstance(owner, Mapping):
         return Sequence(items=[*owner.items.values(), *owner.rest], exact=not (owner.rest or owner.open))
     return Unknown()
+
+
+def dict_keys(run: Machine, call: Call) -> Value:
+    """`dict.keys()`."""
+    owner = call.self_value
+    if isinstance(owner, Mapping) and not owner.rest and not owner.open:
+        return Sequence(items=[Const(value=name) for name in owner.items])
+    return run.child(owner, "keys()")
 
 
 def dict_items(run: Machine, call: Call) -> Value:
@@ -515,6 +548,7 @@ FUNCTIONS = {
     "builtins.filter": filter_,
     "itertools.chain": chain,
     "itertools.chain.from_iterable": chain_from,
+    "itertools.islice": islice,
     **dict.fromkeys(("builtins.int", "builtins.float", "builtins.bool"), number),
     **dict.fromkeys(("builtins.sum", "builtins.max", "builtins.min", "builtins.abs"), aggregate),
     **dict.fromkeys(("builtins.any", "builtins.all"), any_),
@@ -564,6 +598,7 @@ MAPPING_METHODS = {
     "pop": dict_get,
     "update": dict_update,
     "setdefault": dict_setdefault,
+    "keys": dict_keys,
     "values": dict_values,
     "items": dict_items,
     "copy": copied,

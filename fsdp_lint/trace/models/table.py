@@ -393,7 +393,7 @@ def _other_library(run: Machine, dotted: str, call: Call) -> Value:
     if frameworks.is_model_class(dotted):
         return run.new(Module(library=dotted, args=tuple(call.args), kwargs=dict(call.kwargs)))
     if last[:1].isupper():
-        made = Object(cls=dotted, args=tuple(call.args), kwargs=dict(call.kwargs))
+        made = Object(cls=dotted, args=tuple(call.args), kwargs=dict(call.kwargs), site=call.site)
         configs.configure(run, dotted, call, made)
         return made
     return Unknown(name=f"{last}(...)", inputs=tuple(call.values()))
