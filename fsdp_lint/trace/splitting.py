@@ -10,8 +10,8 @@ from fsdp_lint.trace.values import Instance, Loaded, Object, Product, Rank, Sequ
 PARTS = re.compile(
     r"(^|[._])(shard|split\w*|select|partition|subset|take_every|islice_by_rank)\(\.\.\.\)$", re.IGNORECASE
 )
-# Wrappers that give as many items as they get.
-SAME = re.compile(r"(^|[._])(tqdm|trange|track|iter|list|sorted|progress\w*)\(\.\.\.\)$", re.IGNORECASE)
+# Wrappers that give as many items as they get, and the number of these.
+SAME = re.compile(r"(^|[._])(tqdm|trange|track|iter|list|sorted|len|progress\w*)\(\.\.\.\)$", re.IGNORECASE)
 
 
 def split_unevenly(value: Value, hops: int = 8) -> bool:

@@ -188,6 +188,7 @@ def kwargs_popped(model: nn.Module):
 
 def table_of_functions(model: nn.Module, name):
     table = {"fsdp": shard_all, "none": lambda m: m}
+    table[name](model)
     table["fsdp"](model)
 
 
@@ -195,13 +196,14 @@ def shard_all(model: nn.Module):
     fully_shard(model)  # event: Shard(module=model, guards=1, calls=2), Shard(module=model, guards=0, calls=2)
 
 
-def table_asked_by_name(model: nn.Module, name):
-    table = {"fsdp": shard_by_name, "none": lambda m: m}
-    table[name](model)
+def table_asked_each_round(model: nn.Module, names):
+    table = {"fsdp": shard_in_a_round, "none": lambda m: m}
+    for name in names:
+        table[name](model)
 
 
-def shard_by_name(model: nn.Module):
-    fully_shard(model)  # event: Shard(module=model, guards=1, calls=2)
+def shard_in_a_round(model: nn.Module):
+    fully_shard(model)  # event: Shard(module=model, guards=0, calls=2)
 
 
 def table_with_default(model: nn.Module, name):
