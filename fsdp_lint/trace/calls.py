@@ -438,7 +438,7 @@ class Calls(State):
             if isinstance(node, cst.Lambda):
                 frame.results.append((self.evaluate(node.body), ()))
             else:
-                self._guard_decorators(node)
+                self.guard_decorators(node)
                 self.run_body(node.body)
         finally:
             self.frames.pop()
@@ -456,7 +456,8 @@ class Calls(State):
             results.append((Const(value=None), ()))
         return choice(results) if results else Unknown()
 
-    def _guard_decorators(self, node: cst.FunctionDef) -> None:
+    def guard_decorators(self, node: cst.FunctionDef) -> None:
+        """Takes for granted what the decorators of a function let through, by their names."""
         for decorator in node.decorators:
             words = _words(decorator.decorator)
             if any(RANK_ZERO.search(word) for word in words) and not words & {"property", "contextmanager"}:

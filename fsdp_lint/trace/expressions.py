@@ -15,7 +15,7 @@ from fsdp_lint.source.file import Site
 from fsdp_lint.trace import signatures
 from fsdp_lint.trace.conditions import Conditions
 from fsdp_lint.trace.events import BuildOptimizer, CheckClass, Forward, Handed, Shard, TakeParameters
-from fsdp_lint.trace.generators import kept, note_yield
+from fsdp_lint.trace.generators import as_yielded, note_yield
 from fsdp_lint.trace.models import declared, table
 from fsdp_lint.trace.models.api import Call, Option
 from fsdp_lint.trace.state import RANK_NAMES
@@ -398,7 +398,7 @@ class Expressions(Conditions):
         if isinstance(inner, cst.From) and not isinstance(value, Params):
             frame.yields.extend(self.items(value, self.site(inner.item))[0])
         else:
-            frame.yields.append(kept(frame, tuple(self.guards[frame.base :]), value))
+            frame.yields.append(as_yielded(frame, tuple(self.guards[frame.base :]), value))
         frame.yield_contexts = tuple(self.contexts)
         note_yield(frame, tuple(self.guards[frame.base :]), value if isinstance(inner, cst.From) else None)
         return Unknown()

@@ -23,7 +23,7 @@ def note_yield(frame: Frame, guards: Guards, source: Value | None) -> None:
     frame.yields_of += tuple(one for one in around if one not in frame.yields_of)
 
 
-def kept(frame: Frame, guards: Guards, value: Value) -> Value:
+def as_yielded(frame: Frame, guards: Guards, value: Value) -> Value:
     """A value that a loop yields, with the tests that it has passed there: of what was made from it no other comes."""
     asked = frozenset(part.number for part in parts(value))
     tests = tuple(one for one in guards if one.site is not None and one.kind == "other" and asked & one.about)

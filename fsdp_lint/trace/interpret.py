@@ -10,12 +10,12 @@ from typing import Any
 import libcst as cst
 
 from fsdp_lint.source.file import Site, children
+from fsdp_lint.trace.decorators import Decorators
 from fsdp_lint.trace.events import Attach, LoopOverPart, RepointOptimizer, SetEntry, SetFlag, Shard, Swallow, Tie
 from fsdp_lint.trace.expressions import LONG, UNROLL
 from fsdp_lint.trace.generators import may_stop, untested
 from fsdp_lint.trace.models import lightning, table
 from fsdp_lint.trace.models.api import Call
-from fsdp_lint.trace.registries import Registries
 from fsdp_lint.trace.splitting import split_unevenly
 from fsdp_lint.trace.state import STATEMENTS, OutOfBudget
 from fsdp_lint.trace.trace import Leave, Stop, covers
@@ -48,7 +48,7 @@ from fsdp_lint.trace.values import (
 _WIDE = frozenset({"Exception", "BaseException", "RuntimeError", "AssertionError"})
 
 
-class Interpreter(Registries):
+class Interpreter(Decorators):
     """The abstract machine: runs statements."""
 
     # blocks -----------------------------------------------------------------------------------------------------

@@ -86,7 +86,7 @@ class Registries(Expressions):
         frame = self.file_frame(path)
         if frame is None:
             return
-        with self._apart():
+        with self.apart():
             self.frames.append(frame)
             for statement in frame.source.tree.body:
                 if isinstance(statement, cst.FunctionDef | cst.ClassDef):
@@ -97,7 +97,7 @@ class Registries(Expressions):
             self.frames.pop()
 
     @contextlib.contextmanager
-    def _apart(self) -> Iterator[None]:
+    def apart(self) -> Iterator[None]:
         """What is done inside was done when the files were imported: whatever the run is in the middle of does not
         matter to it, and nothing of it is an event of this run."""
         depth, frames = len(self.trace.events), len(self.frames)
@@ -115,14 +115,14 @@ class Registries(Expressions):
             case cst.Assign(targets=[cst.AssignTarget(target=cst.Subscript(value=cst.Name(value=table)) as target)]):
                 if table in putting:
                     self.assign(target, self.evaluate(small.value))
-            case cst.Expr(value=cst.Call() as call) if _head(call) in putting:
+            case cst.Expr(value=cst.Call() as call) if head_of(call) in putting:
                 self.evaluate(call)
 
     def register(self, node: cst.FunctionDef | cst.ClassDef, putting: set[str] | None = None) -> None:
         """Lets the decorators of a function or class put it into the project's tables; with `putting`, those that begin
         with one of these names."""
         for decorator in node.decorators:
-            head = _head(decorator.decorator)
+            head = head_of(decorator.decorator)
             if head in putting if putting is not None else self._puts_into(self.frame.path, head):
                 decorating = self.evaluate(decorator.decorator)
                 made = self.load(node.name.value)
@@ -141,7 +141,7 @@ class Registries(Expressions):
         return table in tables if table else bool(tables)
 
 
-def _head(node: cst.BaseExpression) -> str:
+def head_of(node: cst.BaseExpression) -> str:
     """The name with which an expression begins."""
     while isinstance(node, cst.Attribute | cst.Call):
         node = node.func if isinstance(node, cst.Call) else node.value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from fsdp_lint.trace.values import Instance, Loaded, Object, Product, Rank, Sequence, Unknown, Value, WorldSize
+from fsdp_lint.trace.values import Const, Instance, Loaded, Object, Product, Rank, Sequence, Unknown, Value, WorldSize
 
 # Calls that give a part of their data, by their names.
 PARTS = re.compile(
@@ -19,7 +19,7 @@ def split_unevenly(value: Value, hops: int = 8) -> bool:
     if hops == 0:
         return False
     if isinstance(value, Sequence):
-        return _picks(value.chosen_by) or any(split_unevenly(one, hops - 1) for one in value.chosen_by)
+        return _picks(value.chosen_by) or _of_parts(value.chosen_by, hops)
     if isinstance(value, Loaded):
         return value.path_by_rank
     if isinstance(value, Instance):
@@ -33,6 +33,14 @@ def split_unevenly(value: Value, hops: int = 8) -> bool:
             return any(split_unevenly(one, hops - 1) for one in value.inputs[:1])
         return value.key == "[rank]" and value.owner is not None
     return False
+
+
+def _of_parts(values: tuple[Value, ...], hops: int) -> bool:
+    """True for items of an uneven part, unless a slice ends them where all ranks may have as many."""
+    ends = len(values) > 2 and not (isinstance(values[2], Const) and values[2].value is None)
+    if ends and split_unevenly(values[0], hops - 1):
+        return False
+    return any(split_unevenly(one, hops - 1) for one in values) and not any(map(_is_fitted, values))
 
 
 def _of_object(value: Object, hops: int) -> bool:

@@ -28,6 +28,19 @@ def by_hand(model: nn.Module, data, files):
         model(x)
 
 
+def counted(model: nn.Module, data):
+    fully_shard(model)
+    mine = data[dist.get_rank() :: dist.get_world_size()]
+    for at in range(0, len(mine), 4):  # event: LoopOverPart
+        model(mine[at : at + 4])
+    for x in mine[4:]:  # event: LoopOverPart
+        model(x)
+    for x in mine[: len(data) // dist.get_world_size()]:  # no-event: LoopOverPart
+        model(x)
+    for x in mine[:100]:  # no-event: LoopOverPart
+        model(x)
+
+
 def evenly(model: nn.Module, data):
     fully_shard(model)
     rank, size = dist.get_rank(), dist.get_world_size()
