@@ -102,7 +102,7 @@ def _proofs(program: Path, rule: Proved, wish: Wish, cure: Path | None, progress
         ranks = wish.ranks or (examples.wanted(program).get("ranks") if _on_cpus(wish) else None)
         own = dataclasses.replace(wish, target=Target(str(entry)), after=after, ranks=ranks)
         proof = prove(own, Settings(entry.parent, extend_select=(rule.code,)), progress)
-    return [proof, *proof.beside]
+    return [each for each in (proof, *proof.beside) if each.before.records]  # not of modes that cannot be had
 
 
 def _on_cpus(wish: Wish) -> bool:

@@ -35,8 +35,8 @@ def follow_waits(on: Callable[[], bool]) -> None:
 
 
 def finish(name: str, result: Any) -> None:
-    """Waits until this collective, which has just been begun, is done, and let go of. A pretended one says never that it
-    is done, and has no threads."""
+    """Waits until this collective, which has just been begun, is done, and let go of. A pretended one never says that
+    it is done, and has no threads."""
     if not _threads():
         return
     last = result[-1] if isinstance(result, tuple) and result else result
