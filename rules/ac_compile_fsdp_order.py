@@ -14,7 +14,9 @@ the wrapper is one unit, too: 2 collectives a step instead of 11 with three bloc
 
 The order alone costs nothing. Measured on torch 2.13.0, two ranks: compiling the model before sharding, between the
 blocks and the root, after it, in place, or block by block gives the same 11 collectives a step, and so does activation
-checkpointing inside or outside of FSDP2's units (9 all-gathers and 5 reduce-scatters with four blocks).
+checkpointing inside or outside of FSDP2's units (9 all-gathers and 5 reduce-scatters with four blocks). Around FSDP1's
+units, too, it costs nothing (9 and 5: the recomputation ends before the unit is resharded), unless it is reentrant (13
+and 5).
 
 ## How to mend it
 
