@@ -329,6 +329,16 @@ def test_whoever_makes_an_heir_of_what_reaches_the_words_is_a_root(tmp_path: Pat
     assert roots(tmp_path, files) == [("function", "top.py", "train")]
 
 
+def test_who_asks_a_table_that_others_fill_is_a_root(tmp_path: Path) -> None:
+    files = {
+        "table.py": "KINDS = {}\ndef kind(f):\n    KINDS[f.__name__] = f\n    return f\n"
+        "def build(name):\n    return KINDS[name]\n",
+        "wraps.py": "from table import kind\n@kind\ndef wraps(m):\n    shard(m)\n",
+        "top.py": "import wraps\nfrom table import build\ndef train(m):\n    build('wraps')(m)\n",
+    }
+    assert ("function", "top.py", "train") in roots(tmp_path, files)
+
+
 def test_an_ordinary_name_counts_where_its_module_is_named(tmp_path: Path) -> None:
     files = {
         "pkg/parallel.py": "def apply(m):\n    shard(m)\n",

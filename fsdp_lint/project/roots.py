@@ -163,13 +163,13 @@ class _Heat:
         self._through: dict[Path, dict[str, set[tuple[Path, str]]]] = {}
 
     def spread(self, indexes: dict[Path, FileIndex]) -> None:
-        """Marks what reaches FSDP until nothing more does."""
+        """Marks what reaches FSDP until nothing more does. Files whose tables others fill join `indexes`."""
         self.defined = Counter(info.name for index in indexes.values() for info in index.functions.values())
         self.attributes = {name for name in self.attributes if self.defined[name] <= AMBIGUOUS}
         changed = True
         while changed:
             changed = False
-            for path, index in indexes.items():
+            for path, index in list(indexes.items()):
                 for info in index.functions.values():
                     at = (path, info.qualname)
                     if at in self.hot or info.nested:
@@ -186,7 +186,7 @@ class _Heat:
                         changed = True
                 for name, held in index.contents.items():
                     if any(self.stands_for_hot(index, one) for one in held):
-                        changed |= self._mark_holders(index, name)
+                        changed |= self._mark_holders(index, name, indexes)
 
     def _inherits(self, index: FileIndex, cls: ClassInfo) -> bool:
         """True when a base of the class reaches FSDP, so that whoever makes one may call what it inherits."""
@@ -197,7 +197,7 @@ class _Heat:
                 return True
         return False
 
-    def _mark_holders(self, index: FileIndex, name: str) -> bool:
+    def _mark_holders(self, index: FileIndex, name: str, indexes: dict[Path, FileIndex]) -> bool:
         """Marks the global variables that hold something which reaches FSDP under `name`: a table, a partial, an object
         whose method decorates it, or the tables of a function or the class that does."""
         found = self.project.lookup(index.path, name)
@@ -206,6 +206,8 @@ class _Heat:
             return False
         names = {found.name} if found.kind in ("variable", "class") else home.tables(found.name)
         fresh = {(home.path, one) for one in names} - self.hot
+        if fresh:
+            indexes[home.path] = home
         self.hot |= fresh
         self.names |= {one for _, one in fresh}
         return bool(fresh)

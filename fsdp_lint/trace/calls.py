@@ -366,6 +366,9 @@ class Calls(State):
         key = _plain_call(function, call) if self_value is None else None
         if key is not None and key in self.memo:
             return self.memo[key]
+        if key is not None and isinstance(node, cst.FunctionDef) and _keeps_results(node):
+            self.memo[key] = self._enter(function, node, source, call, self_value)
+            return self.memo[key]
         owner = self_value.number if self_value is not None and not function.qualname.endswith("__init__") else 0
         given = tuple(repr(v.value) if isinstance(v, Const) else v.number for v in call.values())
         quiet = ("quiet", function.path, function.qualname, owner, given)
@@ -602,6 +605,11 @@ class Calls(State):
         raise NotImplementedError
 
     last_frame: Frame | None = None
+
+
+def _keeps_results(node: cst.FunctionDef) -> bool:
+    """True for a function that gives the same thing each time: functools.cache and lru_cache."""
+    return any(_words(each.decorator) & {"cache", "lru_cache"} for each in node.decorators)
 
 
 def _plain_call(function: Function, call: Call) -> tuple[object, ...] | None:

@@ -510,7 +510,10 @@ class Expressions(Conditions):
         if "staticmethod" in words:
             return found
         if words & {"property", "cached_property", "abstractproperty"}:
-            return self.enter(found, Call(site=Site(self.frame.source, found.node), name=found.name), value)
+            made = self.enter(found, Call(site=Site(self.frame.source, found.node), name=found.name), value)
+            if "cached_property" in words:
+                self.store(value, found.name, made)
+            return made
         if "classmethod" in words:
             owner = value.cls if isinstance(value, Instance | Module) and value.cls else value
             return Bound(name=found.name, function=found, self_value=owner)
