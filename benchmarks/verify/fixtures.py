@@ -68,21 +68,23 @@ def verdict(rule: str, entry: Path, mode: str) -> tuple[str, str]:
         best = min(found, key=lambda v: _ORDER.index(v.verdict))
         if best.verdict not in ("seen", "not observable") or twin(entry) is None:
             break
-    alone = "no fix of ours and no right twin: " if best.verdict == "seen" and proof.after is None else ""
+    alone = _ALONE if best.verdict == "seen" and proof.after is None else ""
     return best.verdict, alone + best.because
 
 
+_ALONE = "no fix of ours and no right twin: "
 _ORDER = ["confirmed", "seen", "not run", "not seen", "not observable"]
 
 
 def table(told: list[tuple[str, str, str]]) -> Iterator[str]:
-    """The verdicts by rule, as Markdown, with the first reason of those that are not confirmed."""
-    yield "| rule | confirmed | seen | not seen | not observable | why not confirmed |"
+    """The verdicts by rule, as Markdown, with the first reason why one says nothing. Where one is "seen", the program
+    has no fix of ours and no right twin, or the evidence stands here."""
+    yield "| rule | confirmed | seen | not seen | not observable | why |"
     yield "| --- | --- | --- | --- | --- | --- |"
     for rule in dict.fromkeys(rule for rule, _, _ in told):
         mine = [(said, why) for each, said, why in told if each == rule]
         counts = Counter(said for said, _ in mine)
-        why = next((why for said, why in mine if said != "confirmed"), "")
+        why = next((why for said, why in mine if said != "confirmed" and not why.startswith(_ALONE)), "")
         others = sum(counts[each] for each in counts if each not in _ORDER or each == "not run")
         cells = [str(counts[each] or "") for each in ("confirmed", "seen", "not seen")]
         told_why = " ".join(why.split()).replace("|", "\\|")[:160]
