@@ -95,9 +95,9 @@ def _notes() -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-# What each rank gets besides torchrun's variables. An error that torch raises in C++ names the frames it came through,
-# and asking addr2line for them takes minutes with some builds of Python (pytorch/pytorch#195800): a hang took 139 s.
-_TAME = {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", "TORCH_DISABLE_ADDR2LINE": "1"}
+# What each rank gets besides torchrun's variables. When a collective has timed out, NCCL's watchdog leaves all ranks
+# four times this long to write their logs before it ends them, 60 s unless it is told less.
+_TAME = {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", "TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC": "500"}
 
 
 def _start(plan: Plan, notes: Path, progress: Silent) -> list[Ending]:
