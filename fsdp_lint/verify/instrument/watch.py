@@ -223,6 +223,7 @@ class Watch:
                 self.seen["backwards"] = self.steps.backwards
             if number == 0:
                 self.seen["dead"] = self.models.dead()
+                self.seen["backend"] = backend_of(self.models)  # the program may take its group down before it ends
             if number == COUNTED and self._times_steps:
                 self._stop_counting()
             if number + 1 == self.plan.steps:
@@ -337,7 +338,8 @@ class Watch:
             seen["units"] = self.models.units()
             seen["built"] = self.values.built
             seen["elements"], seen["model_bytes"] = self.models.size()
-            seen["layouts"], seen["backend"] = layouts(self.models), backend_of(self.models)
+            seen["layouts"] = layouts(self.models)
+            seen.setdefault("backend", backend_of(self.models))
         seen.pop("last", None)
         if not self.steps.made:
             seen["backwards"] = self.steps.backwards
