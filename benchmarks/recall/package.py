@@ -22,6 +22,7 @@ from fsdp_lint.registry import rules, select
 from fsdp_lint.source.discover import discover
 from fsdp_lint.source.limits import refuse
 from fsdp_lint.trace.models import table
+from fsdp_lint.trace.registries import fillers
 from recall.mutation import Mutant
 from recall.reading import GENERATION_1, GENERATION_2, View
 
@@ -75,6 +76,7 @@ class _Recorder(Analysis):
     def again(self, plan: Plan, path: Path) -> None:
         """Goes by the plan for the right code; of an edited file, the imports are looked at anew."""
         self._plan, self._hot = plan, frozenset(plan.hot)
+        self._fillers = fillers(self.project, self._indexes())
         self._imports(path)
 
     def run_one(self, root: Root) -> list[LocatedFinding]:
@@ -165,8 +167,7 @@ class Package:
         runs = [run for run in self.runs if _passes(run.entered, mutant)]
         runs.sort(key=lambda run: run.seconds)
         again = _Recorder(self._overlay(mutant), self.judging, self.settings.gpu_memory)
-        again._hot = frozenset(self.plan.hot)
-        again._imports(mutant.path)
+        again.again(self.plan, mutant.path)
         after = list(again.imported)
         named, others = self._new(after, mutant)
         for run in runs[: MOST if mutant.mutation.codes else FEW]:
