@@ -309,6 +309,17 @@ class Calls(State):
                 self.frames.pop()
         return None
 
+    def setters(self, cls: Class, name: str) -> list[str]:
+        """The names of the methods of a class and its bases that say `self.name = ...`."""
+        at = ("setters", cls.number, name)
+        if at not in self.memo:
+            nodes = [self.class_node(one) for one in self.lineage(cls) if isinstance(one, Class)]
+            methods = [each for node in nodes if node is not None for each in node.body.body]
+            found = [m.name.value for m in methods if isinstance(m, cst.FunctionDef) and _sets(m.body, name)]
+            self.memo[at] = Const(value=found)
+        known = self.memo[at]
+        return known.value if isinstance(known, Const) else []
+
     # entering ---------------------------------------------------------------------------------------------------
 
     def function_node(self, function: Function) -> cst.FunctionDef | cst.Lambda | None:
@@ -638,6 +649,15 @@ def _assignments(body: cst.Module | cst.BaseSuite, name: str) -> list[cst.BaseEx
         elif isinstance(statement, cst.If | cst.Try):
             found.extend(_nested_assignments(statement, name))
     return found
+
+
+def _sets(node: cst.CSTNode, name: str) -> bool:
+    """True where something inside assigns to `self.name`."""
+    if isinstance(node, cst.AssignTarget | cst.AnnAssign):
+        match node.target:
+            case cst.Attribute(value=cst.Name(value="self"), attr=cst.Name(value=found)):
+                return found == name
+    return any(_sets(child, name) for child in children(node))
 
 
 def _nested_assignments(node: cst.CSTNode, name: str) -> list[cst.BaseExpression]:

@@ -441,7 +441,7 @@ class Expressions(Conditions):
             return self.each_option(value, lambda option: self.attribute(option, name))
         stored = self.stored(value, name)
         if stored is not None:
-            return stored
+            return self.child(value, name) if self._may_have_changed(value, name, stored) else stored
         match value:
             case External(dotted=dotted):
                 return table.external_attribute(self, dotted, name) or self.external(f"{dotted}.{name}")
@@ -468,6 +468,14 @@ class Expressions(Conditions):
         if table.has_method(value, name):
             return Method(name=name, self_value=value, method=name, owner=value)
         return self.child(value, name)
+
+    def _may_have_changed(self, value: Value, name: str, stored: Value) -> bool:
+        """True for a flag that an earlier entry has set, and that other methods of the object set, too: which of them
+        have been called before this entry is not known."""
+        if not self.entry or not isinstance(value, Instance) or self.stored_in[value.number, name] == self.entry:
+            return False
+        flag = isinstance(stored, Const) and isinstance(stored.value, bool)
+        return flag and len(self.setters(value.cls, name)) > 1
 
     def _super_attribute(self, cls: Class, inner: Value, name: str) -> Value:
         lineage = self.lineage(inner.cls) if isinstance(inner, Instance | Module) and inner.cls else [cls]

@@ -116,6 +116,7 @@ class State:
         self._given = STATEMENTS
         self.heap: dict[tuple[int, str], Value] = {}
         self.journals: list[dict[tuple[int, str], Value | None]] = []
+        self.stored_in: dict[tuple[int, str], int] = {}
         self.memo: dict[tuple[Any, ...], Value] = {}
         self.unbound: set[tuple[Any, ...]] = set()
         self.entered: set[tuple[Path, str]] = set()
@@ -198,6 +199,7 @@ class State:
         if self.journals and at not in self.journals[-1]:
             self.journals[-1][at] = self.heap.get(at)
         self.heap[at] = content
+        self.stored_in[at] = self.entry
 
     def child(self, value: Value, key: str) -> Value:
         """What an unknown value has under `key`: the same thing each time."""
