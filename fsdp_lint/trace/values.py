@@ -488,7 +488,7 @@ def options_of(value: Value) -> tuple[tuple[Value, Guards], ...]:
     return ((value, ()),)
 
 
-def choice(options: list[tuple[Value, Guards]], limit: int = 6) -> Value:
+def choice(options: list[tuple[Value, Guards]], limit: int = 8) -> Value:
     """One value for several possible ones; a plain one when they are the same."""
     flat: list[tuple[Value, Guards]] = []
     for value, guards in options:
