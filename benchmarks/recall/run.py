@@ -68,7 +68,7 @@ def sample(all_of_them: list[Mutant], limit: int | None) -> list[Mutant]:
 
 @functools.cache
 def no_sites() -> frozenset[tuple[str, str, str]]:
-    """Mutation, end of the path, and function of what was read and is no site."""
+    """Mutation, end of the path, and function (with a colon and the row for one place in it) of what is no site."""
     lines = Path(__file__).with_name("not_sites.txt").read_text(encoding="utf-8").splitlines()
     parts = [line.split("\t") for line in lines if not line.startswith("#")]
     return frozenset((mutation, path, function) for mutation, path, function, _ in parts)
@@ -76,7 +76,8 @@ def no_sites() -> frozenset[tuple[str, str, str]]:
 
 def is_none(mutant: Mutant) -> bool:
     """True where the edit was read in its place and makes no mistake."""
-    known = [path for name, path, function in no_sites() if (name, function) == (mutant.mutation.name, mutant.function)]
+    places = (mutant.function, f"{mutant.function}:{mutant.row}")
+    known = [path for name, path, at in no_sites() if name == mutant.mutation.name and at in places]
     return any(mutant.path.as_posix().endswith(f"/{path}") for path in known)
 
 

@@ -319,6 +319,13 @@ class Freeze(Event):
 
 
 @dataclass(eq=False, kw_only=True)
+class Thaw(Event):
+    """`requires_grad_()` on a module, with anything but a literal False."""
+
+    module: Value
+
+
+@dataclass(eq=False, kw_only=True)
 class TakeState(Event):
     """A state dict is taken; `options` are the StateDictOptions, where it has them."""
 

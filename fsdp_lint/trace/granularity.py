@@ -140,7 +140,7 @@ def _leaf_of_loop(trace: Trace, module: Module) -> bool:
         return False
     units = {shard.module.number for shard in trace.every(Shard)}
     owner = module.owner
-    beside = [one for one in owner.children.values() if _owns_parameters(one)] if isinstance(owner, Module) else []
+    beside = [one for one in owner.children.values() if owns_parameters(one)] if isinstance(owner, Module) else []
     return len(beside) < 2 or sum(one.number in units for one in beside) > 1
 
 
@@ -159,13 +159,7 @@ def _policy(value: Value) -> str:
         if last_name(value.dotted) == "always_wrap_policy":
             return "`always_wrap_policy` makes every module an FSDP unit"
         return ""
-    kwargs: dict[str, Value] = {}
-    name = ""
-    args: tuple[Value, ...] = ()
-    if isinstance(value, Partial) and isinstance(value.function, External):
-        name, kwargs, args = last_name(value.function.dotted), value.kwargs, value.args
-    elif isinstance(value, Object):
-        name, kwargs, args = last_name(value.cls), value.kwargs, value.args
+    name, kwargs, args = parts_of_policy(value)
     if name == "size_based_auto_wrap_policy":
         least = kwargs.get("min_num_params")
         if isinstance(least, Const) and isinstance(least.value, int | float) and least.value < FEW:
@@ -176,6 +170,15 @@ def _policy(value: Value) -> str:
         if leaves:
             return f"the wrap policy makes every {' and '.join(leaves)} an FSDP unit"
     return ""
+
+
+def parts_of_policy(value: Value) -> tuple[str, dict[str, Value], tuple[Value, ...]]:
+    """The name of a wrap policy and what it is given; an empty name for other values."""
+    if isinstance(value, Partial) and isinstance(value.function, External):
+        return last_name(value.function.dotted), value.kwargs, value.args
+    if isinstance(value, Object):
+        return last_name(value.cls), value.kwargs, value.args
+    return "", {}, ()
 
 
 def _class_names(value: Value | None) -> list[str]:
@@ -288,7 +291,7 @@ def _outside(model: Value, shards: list[Shard]) -> list[str] | None:
         if isinstance(value, Tensor):
             found.append(name)
     for name, child in model.children.items():
-        if _owns_parameters(child) and not _covered(child, shards):
+        if owns_parameters(child) and not _covered(child, shards):
             found.append(name)
     return found
 
@@ -297,7 +300,7 @@ def _covered(module: Module, shards: list[Shard]) -> bool:
     if any(covers(one, module) for s in shards for one in (s.module, *s.group)):
         return True
     if module.library is not None and last_name(module.library) in CONTAINERS and module.children:
-        return all(_covered(child, shards) for child in module.children.values() if _owns_parameters(child))
+        return all(_covered(child, shards) for child in module.children.values() if owns_parameters(child))
     drawn = [s.module for s in shards if s.module.owner is module and isinstance(s.module, Module) and s.module.each]
     return bool(drawn)
 
@@ -307,16 +310,17 @@ def brings_parameters(module: Module) -> bool:
     parts = [child for child in module.children.values() if child.owner is module]
     if module.parameters or any(brings_parameters(part) for part in parts):
         return True
-    return module.library is not None and last_name(module.library) not in CONTAINERS and _owns_parameters(module)
+    return module.library is not None and last_name(module.library) not in CONTAINERS and owns_parameters(module)
 
 
-def _owns_parameters(module: Module) -> bool:
+def owns_parameters(module: Module) -> bool:
+    """True where a module, or something in it, may hold parameters: plain functions of torch.nn hold none."""
     if module.library is None:
         return True
     last = last_name(module.library)
     if last in CONTAINERS:
         unknown = module.cls is not None and not module.children
-        return unknown or bool(module.parameters) or any(_owns_parameters(child) for child in module.children.values())
+        return unknown or bool(module.parameters) or any(owns_parameters(child) for child in module.children.values())
     return not module.library.startswith("torch.nn.") or (last[:1].isupper() and not _is_plain(module.library))
 
 

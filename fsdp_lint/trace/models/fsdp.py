@@ -16,6 +16,7 @@ from fsdp_lint.trace.events import (
     Rework,
     Shard,
     ShardEach,
+    Thaw,
     Unshard,
 )
 from fsdp_lint.trace.models import fsdp1
@@ -251,6 +252,8 @@ def requires_grad(run: Machine, call: Call) -> Value:
     argument = call.get(0, "requires_grad")
     if isinstance(argument, Const) and argument.value is False:
         run.emit(Freeze, call.site, module=call.self_value)
+    else:
+        run.emit(Thaw, call.site, module=call.self_value)
     return call.self_value
 
 

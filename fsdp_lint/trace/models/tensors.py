@@ -8,7 +8,7 @@ from fsdp_lint.source.file import Site
 from fsdp_lint.trace.events import Backward, Collective, DivideByWorld, ReadScalar, ReduceLocal, UseParameters
 from fsdp_lint.trace.models import init
 from fsdp_lint.trace.models.api import NOTHING, Call, Machine
-from fsdp_lint.trace.values import Params, Product, Tensor, Unknown, Value, WorldSize, parts
+from fsdp_lint.trace.values import Const, Params, Product, Tensor, Unknown, Value, WorldSize, parts
 
 # What a reduction of a DTensor gives, measured on torch 2.13.0 with two ranks: these stay partial, and stay so through
 # linear operations ...
@@ -162,7 +162,7 @@ def method(run: Machine, value: Tensor, name: str, call: Call) -> Value:
         _use(run, value, "hook" if name == "register_hook" else "accumulate-hook", call.site)
         return Unknown()
     if name == "requires_grad_":
-        _use(run, value, "requires_grad", call.site)
+        _use(run, value, "requires_grad", call.site, call.get(0, "requires_grad") or Const(value=True))
         return value
     if name in REDUCTIONS and _along_dimension(name, call):
         return derived(run, value, _elementwise(value.form), *others)
