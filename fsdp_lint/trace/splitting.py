@@ -62,8 +62,11 @@ def _picks(values: tuple[Value, ...]) -> bool:
 
 
 def _is_fitted(value: Value) -> bool:
-    """True for numbers that are computed from the number of processes, such as a length that it divides."""
+    """True for numbers that are computed from the number of processes, such as a length that it divides, and for data
+    that was cut to such a length."""
     if isinstance(value, Product):
         return True
+    if isinstance(value, Sequence):
+        return any(_is_fitted(one) for one in value.chosen_by)
     inputs = value.inputs if isinstance(value, Unknown) else ()
     return any(isinstance(one, WorldSize) or _is_fitted(one) for one in inputs)
