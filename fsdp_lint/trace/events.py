@@ -519,12 +519,16 @@ class CallMethod(Event):
 
 @dataclass(eq=False, kw_only=True)
 class RegisterBuffer(Event):
-    """`module.register_buffer(name, tensor)`. `writers` are the methods of its class that write it; None: unknown."""
+    """`module.register_buffer(name, tensor)`. `writers` are the methods of its class that write it; None: unknown.
+
+    `plain`: it is none, but a tensor that is made on the meta device and kept as an attribute.
+    """
 
     of: Value
     buffer: str
     persistent: bool | None
     writers: frozenset[str] | None = None
+    plain: bool = False
 
 
 @dataclass(eq=False, kw_only=True)

@@ -221,6 +221,9 @@ class Interpreter(Decorators):
             self.adopt(owner, name, value)
             if table.set_attribute(self, owner, name, site):
                 return
+            if "torch.device(meta)" in self.contexts and self.frame.self_value is owner:
+                if self.frame.qualname.endswith(".__init__"):
+                    table.set_tensor(self, owner, name, value, site)
         if not table.assign_attribute(self, owner, name, site, value):
             self.store(owner, name, value)
 

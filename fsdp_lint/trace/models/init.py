@@ -58,6 +58,10 @@ SHAPED = frozenset(
     }
 )
 INIT = RANDOM | SHAPED | {"zeros_", "ones_", "constant_"}
+# Functions of torch that make tensors of numbers, besides those that only the shape is known of.
+NUMBERS = frozenset({"torch.linspace", "torch.logspace", "torch.tensor"})
+# What a tensor tells that is none.
+READ = frozenset({"item", "tolist", "numpy", "shape", "size", "numel", "dim", "device", "dtype", "cpu", "cuda", "to"})
 # What differs between processes without the rank in it.
 OWN = re.compile(r"^(time|time_ns|perf_counter|monotonic|getpid|urandom|now|utcnow|uuid4|token_bytes)\(")
 
@@ -185,6 +189,47 @@ def register_buffer(run: Machine, call: Call) -> Value:
             writers=writers_of(owner, name),
         )
     return NOTHING
+
+
+def plain_tensor(run: Machine, owner: Module, name: str, value: Value, site: Site) -> None:
+    """A tensor that is made where the model is, and that its methods read: no buffer, so nothing moves it."""
+    writers = writers_of(owner, name) if _is_made_here(value) else None
+    # `to_empty()` goes through `_apply`, which may be the class's own.
+    if writers is None or "_apply" in writers or not _is_read(owner, name):
+        return
+    owner.buffers.add(name)
+    run.emit(RegisterBuffer, site, of=owner, buffer=name, persistent=False, writers=writers - {"__init__"}, plain=True)
+
+
+def _is_made_here(value: Value, hops: int = 12) -> bool:
+    """True for a tensor that torch's functions make of numbers, on the device that is set."""
+    if isinstance(value, Object):
+        return value.cls == "torch.Tensor" and "device" not in value.kwargs
+    if type(value) is not Unknown or hops == 0 or any(_is_device(one) for one in value.inputs):
+        return False
+    if value.key.startswith("torch."):
+        given = [part for each in value.inputs for part in parts(each)]
+        return value.key in NUMBERS or any(_is_made_here(one, hops - 1) for one in given)
+    if {value.key, value.name.removesuffix("(...)").rpartition(".")[2]} & READ:
+        return False
+    if value.owner is not None:
+        return _is_made_here(value.owner, hops - 1)
+    # A method of a tensor with arguments has it first; arithmetic has it on one side.
+    inputs = value.inputs[:1] if value.name.endswith("(...)") else value.inputs
+    return any(_is_made_here(one, hops - 1) for one in inputs)
+
+
+def _is_device(value: Value) -> bool:
+    if isinstance(value, Const):
+        return isinstance(value.value, str)
+    return "device" in (value.name, value.key) or (isinstance(value, Object) and value.cls == "torch.device")
+
+
+def _is_read(owner: Module, name: str) -> bool:
+    """True when a method of its class other than `__init__` reads the attribute."""
+    node = owner.cls.node if owner.cls is not None else None
+    methods = [s for s in node.body.body if isinstance(s, cst.FunctionDef)] if node is not None else []
+    return any(name in _own_names(method) for method in methods if method.name.value != "__init__")
 
 
 def note_buffer(run: Machine, owner: Value, name: str, site: Site) -> None:

@@ -215,6 +215,11 @@ def set_attribute(run: Machine, owner: Module, name: str, site: Site) -> bool:
     return name in owner.buffers
 
 
+def set_tensor(run: Machine, owner: Module, name: str, value: Value, site: Site) -> None:
+    """`self.name = torch.arange(...)` in an `__init__`, under the meta device."""
+    init.plain_tensor(run, owner, name, value, site)
+
+
 def has_method(value: Value, name: str) -> bool:
     """True when the method of such a value has a model."""
     match value:
@@ -396,7 +401,8 @@ def _other_library(run: Machine, dotted: str, call: Call) -> Value:
         made = Object(cls=dotted, args=tuple(call.args), kwargs=dict(call.kwargs), site=call.site)
         configs.configure(run, dotted, call, made)
         return made
-    return Unknown(name=f"{last}(...)", inputs=tuple(call.values()))
+    key = dotted if dotted.startswith("torch.") else ""
+    return Unknown(name=f"{last}(...)", key=key, inputs=tuple(call.values()))
 
 
 def call_object(run: Machine, function: Object, call: Call) -> Value | None:
