@@ -257,6 +257,7 @@ class Expressions(Conditions):
 
     def _each(self, for_in: cst.CompFor, body: Callable[[], None], made: Sequence | None) -> bool:
         """Runs `body` for the items of a comprehension's loops; tells whether all items were exact."""
+        began = Value().number
         iterable = self.possible(self.evaluate(for_in.iter))
         items, exact = self.items(iterable, self.site(for_in))
         if made is not None and isinstance(iterable, Sequence):
@@ -265,7 +266,7 @@ class Expressions(Conditions):
         saved = dict(frame.names)
         if len(items) > UNROLL:
             items, exact = items[:1], False
-        loop = self.new_loop()
+        loop = self.new_loop(began)
         self.loops.append(loop)
         for item in items:
             depth = len(self.guards)
@@ -638,9 +639,9 @@ class Expressions(Conditions):
         return value.rest[0] if len(value.rest) == 1 and not value.items else self.child(value, f"[{key!r}]")
 
     def is_key(self, index: Value, key: Any) -> Guards:
-        """What holds where an index of which nothing is known is this key of a dict; in a loop it may be another one
-        each round."""
-        if self.loops:
+        """What holds where an index of which nothing is known is this key of a dict; nothing where it may be another
+        in each round of a loop."""
+        if not self.is_older(index):
             return ()
         outcome = self.compare(index, cst.Equal(), Const(value=key), cst.Name("key"))
         return outcome.true if isinstance(outcome, Condition) else ()

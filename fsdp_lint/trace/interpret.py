@@ -456,6 +456,7 @@ class Interpreter(Decorators):
 
     def for_(self, node: cst.For) -> None:
         """`for`: the body is run for each item that is known, else once for any."""
+        began = Value().number
         iterable = self.possible(self.evaluate(node.iter))
         items, exact = self.items(iterable, self.site(node.iter))
         if exact and not items:
@@ -470,7 +471,9 @@ class Interpreter(Decorators):
         self.frame.over.append((iterable, node.body))
         if any(untested(item) is not item for item in items) and may_stop(node.body):
             items = [untested(item) for item in items]
-        self._loop(node.body, exact, [lambda item=item: self.assign(node.target, self.chosen(item)) for item in items])  # type: ignore[misc]
+        begins: list[Callable[[], None]]
+        begins = [lambda item=item: self.assign(node.target, self.chosen(item)) for item in items]  # type: ignore[misc]
+        self._loop(node.body, exact, begins, began)
         self.frame.over.pop()
         if node.orelse is not None:
             self.run_body(node.orelse.body)
@@ -482,15 +485,16 @@ class Interpreter(Decorators):
             return
         guards = outcome.true if isinstance(outcome, Condition) else ()
         self.frame.over.append((None, node.body))
-        self._loop(node.body, False, [lambda: self.assume(tuple(g for g in guards if g.kind != "other"))])
+        begins: list[Callable[[], None]] = [lambda: self.assume(tuple(g for g in guards if g.kind != "other"))]
+        self._loop(node.body, False, begins, Value().number)
         self.frame.over.pop()
         if node.orelse is not None:
             self.run_body(node.orelse.body)
 
-    def _loop(self, body: cst.BaseSuite, exact: bool, begins: list[Callable[[], None]]) -> None:
+    def _loop(self, body: cst.BaseSuite, exact: bool, begins: list[Callable[[], None]], began: int) -> None:
         """Runs the body once for each beginning. Where these are all rounds there are, one comes after the other, and
         the loop's number is negative."""
-        number = self.new_loop()
+        number = self.new_loop(began)
         self.loops.append(-number if exact else number)
         for begin in begins:
             depth = len(self.guards)

@@ -122,6 +122,7 @@ class State:
         self.entered: set[tuple[Path, str]] = set()
         self.files_entered: set[Path] = set()
         self.loop_count = 0
+        self.loop_began: dict[int, int] = {}
         self.kinds: Counter[type[Event]] = Counter()
         self.touched: set[int] = set()
         self.quiet: Counter[tuple[object, ...]] = Counter()
@@ -356,7 +357,19 @@ class State:
             del self.guards[depth:]
         return choice(results) if results else Unknown()
 
-    def new_loop(self) -> int:
-        """A number for a loop that begins."""
+    def new_loop(self, began: int) -> int:
+        """A number for a loop that begins; `began` is that of a value made just before what it goes over."""
         self.loop_count += 1
+        self.loop_began[self.loop_count] = began
         return self.loop_count
+
+    def is_older(self, value: Value) -> bool:
+        """True for what is the same in each round of the loops around: it was there before them, or is an attribute of
+        what was."""
+        began = self.loop_began[abs(self.loops[0])] if self.loops else value.number + 1
+        for one in value.line():
+            if one.number < began and one.key != "[]":
+                return True
+            if not one.key.isidentifier():
+                break
+        return False

@@ -206,6 +206,16 @@ def shard_in_a_round(model: nn.Module):
     fully_shard(model)  # event: Shard(module=model, guards=0, calls=2)
 
 
+def table_asked_alike_each_round(model: nn.Module, args, steps):
+    table = {"fsdp": shard_alike, "none": lambda m: m}
+    for _ in range(steps):
+        table[args.mode](model)
+
+
+def shard_alike(model: nn.Module):
+    fully_shard(model)  # event: Shard(module=model, guards=1, calls=2)
+
+
 def table_with_default(model: nn.Module, name):
     table = {"blocks": lambda m: fully_shard(m.blocks)}  # event: Shard(module=model.blocks, guards=1)
     table.get(name, fully_shard)(model)  # event: Shard(module=model, guards=1)
