@@ -471,12 +471,16 @@ class Calls(State):
         return choice(results) if results else Unknown()
 
     def guard_decorators(self, node: cst.FunctionDef) -> None:
-        """Takes for granted what the decorators of a function let through, by their names."""
+        """Takes for granted what the decorators of a function let through."""
         for decorator in node.decorators:
-            words = _words(decorator.decorator)
-            if any(RANK_ZERO.search(word) for word in words) and not words & {"property", "contextmanager"}:
-                key = ("rank", "world", 0)
-                self.assume((Literal(key, True, "rank", depth=len(self.stack)),))
+            self.guard_decorator(decorator)
+
+    def guard_decorator(self, decorator: cst.Decorator) -> None:
+        """Takes for granted what a decorator lets through, by its name."""
+        words = _words(decorator.decorator)
+        if any(RANK_ZERO.search(word) for word in words) and not words & {"property", "contextmanager"}:
+            key = ("rank", "world", 0)
+            self.assume((Literal(key, True, "rank", depth=len(self.stack)),))
 
     def bind(self, frame: Frame, params: cst.Parameters, call: Call, self_value: Value | None) -> None:
         """Gives the parameters of a function their values."""
