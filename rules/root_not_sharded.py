@@ -36,12 +36,12 @@ from collections.abc import Iterator
 from fsdp_lint.fix.calls import named_call, outer_call
 from fsdp_lint.fix.edits import Fix, InsertAfter
 from fsdp_lint.rule import Applicability, Finding, Rule, Severity
-from fsdp_lint.trace.drawing import may_shard_itself
+from fsdp_lint.trace.drawing import may_shard_itself, may_shard_part
 from fsdp_lint.trace.events import Freeze, Handed, LoadState, Shard
 from fsdp_lint.trace.granularity import asked_to_shard, has_each, is_trained, left_over, model_of
 from fsdp_lint.trace.models.frameworks import NO_SHARDERS, SHARDS
 from fsdp_lint.trace.trace import Trace, called, covers, related, touches
-from fsdp_lint.trace.values import Value, exclusive
+from fsdp_lint.trace.values import Module, Value, exclusive
 
 ATTRIBUTES = frozenset({"setattr", "delattr", "getattr", "hasattr"})
 
@@ -58,7 +58,7 @@ def check(trace: Trace) -> Iterator[Finding]:
         inner = [s for s in trace.shards(model, 2) if not covers(s.module, model)]
         if not inner or _is_covered(trace, model, inner) or _is_excused(trace, model, inner):
             continue
-        rest = left_over(trace, model, inner[-1])
+        rest = _rest(trace, model, inner)
         if rest == []:
             continue
         last = _in_loop(inner) or inner[-1]
@@ -69,6 +69,14 @@ def check(trace: Trace) -> Iterator[Finding]:
             + (f"{outside} stay plain on every rank" if outside else "what is left of it stays plain on every rank"),
             fix=_fix(last, model, inner),
         )
+
+
+def _rest(trace: Trace, model: Value, inner: list[Shard]) -> list[str] | None:
+    """The parts of the model with parameters that no call shards, as far as is known; None where that is nothing."""
+    rest = left_over(trace, model, inner[-1])
+    if rest is None or not isinstance(model, Module):
+        return rest
+    return [name for name in rest if not any(may_shard_part(each, model.children.get(name, model)) for each in inner)]
 
 
 def _loaded(trace: Trace) -> Iterator[Value]:
@@ -93,6 +101,9 @@ def _is_covered(trace: Trace, model: Value, inner: list[Shard]) -> bool:
         if any(covers(one, model) for one in (shard.module, *shard.group)):
             if any(not exclusive(shard.guards, part.guards) for part in inner):
                 return True
+    # What a name that is not known stands for may be any part, or the model itself.
+    if any(part.module.key == "[?]" and part.module.owner is model for part in inner):
+        return True
     return has_each(trace, model) or any(may_shard_itself(part, model) for part in inner)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from fsdp_lint.trace.events import Shard
-from fsdp_lint.trace.granularity import last_name
-from fsdp_lint.trace.trace import related
+from fsdp_lint.trace.granularity import CONTAINERS, last_name
+from fsdp_lint.trace.trace import covers, related
 from fsdp_lint.trace.values import Class, External, Literal, Module, Sequence, Unknown, Value, class_name, made_of
 
 
@@ -18,6 +18,20 @@ def may_shard_itself(shard: Shard, model: Value) -> bool:
     if not related(drawn.owner, model):
         return False
     return all(_outcome(test.key, test, drawn, drawn.owner) is not (not test.holds) for test in shard.guards)
+
+
+def may_shard_part(shard: Shard, part: Value) -> bool:
+    """True when a sharding call in a loop over `model.modules()` asks for the class of a part of the model, or for
+    that of each item of a list in it."""
+    drawn = shard.module
+    if not isinstance(drawn, Module) or drawn.each != "modules" or drawn.owner is None or not isinstance(part, Module):
+        return False
+    if last_name(part.library or "") in CONTAINERS and part.items():
+        return all(may_shard_part(shard, item) for item in part.items())
+    found = [(_outcome(test.key, test, drawn, part), test.holds) for test in shard.guards]
+    if not covers(drawn.owner, part) or any(outcome is (not holds) for outcome, holds in found):
+        return False
+    return any(outcome is holds for outcome, holds in found)
 
 
 def _outcome(key: tuple[Any, ...], test: Literal, drawn: Module, model: Value) -> bool | None:
@@ -32,6 +46,11 @@ def _outcome(key: tuple[Any, ...], test: Literal, drawn: Module, model: Value) -
             return _one_of(names, test, model, with_bases=True)
         case ("is", one, other) if {one, other} == {drawn.number, model.number}:
             return True
+        case ("is", one, other):
+            for number, beside in ((one, other), (other, one)):
+                kind, known = _among(test, number), _among(test, beside)
+                if kind is not None and _is_class(kind, drawn) and isinstance(known, Class | External):
+                    return _one_of((class_name(known),), test, model)
         case ("has name", drawn.number):
             return False
         case ("has children", drawn.number):

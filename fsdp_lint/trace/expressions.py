@@ -636,7 +636,13 @@ class Expressions(Conditions):
                 else:
                     value.rest.append(made)
                 return made
-        return value.rest[0] if len(value.rest) == 1 and not value.items else self.child(value, f"[{key!r}]")
+        if len(value.rest) != 1 or value.items:
+            return self.child(value, f"[{key!r}]")
+        only = value.rest[0]
+        if isinstance(only, Module) and only.each == "modules" and only.owner is not None:
+            # What is looked up by a name among the modules of a model is one of them, not each.
+            return self.child(only.owner, "[?]")
+        return only
 
     def is_key(self, index: Value, key: Any) -> Guards:
         """What holds where an index of which nothing is known is this key of a dict; nothing where it may be another
@@ -927,7 +933,8 @@ class Expressions(Conditions):
             case Sequence(items=items, exact=exact):
                 return list(items), exact
             case Mapping(items=found, rest=rest, open=more):
-                return [Const(value=key) for key in found], not (rest or more)
+                unknown = [Unknown(name="key")] if rest or more else []
+                return [*(Const(value=key) for key in found), *unknown], not unknown
             case Choice(options=options):
                 everything: list[Value] = []
                 for option, guards in options:

@@ -133,9 +133,13 @@ def by_name_in_a_dict(model: nn.Module, names):
     by_name = dict(model.named_modules())
     for name in names:
         module = by_name[name]
-        fully_shard(module)
-        # known-miss: Shard(module=model[...])
-        # known-false: Shard(module=(name, model[...]))
+        fully_shard(module)  # event: Shard(module="model[?]")
+    for name in by_name:
+        if isinstance(by_name[name], Block):
+            fully_shard(by_name[name])  # event: Shard(module="model[?]", tests=1)
+    for name, module in by_name.items():
+        if name.endswith("block"):
+            fully_shard(module)  # event: Shard(module=model[...], tests=1)
 
 
 def by_what_was_kept_first(model: nn.Module):

@@ -7,6 +7,7 @@ from fsdp_lint.trace.events import Collective, Forward, LoadState, MoveModule, S
 from fsdp_lint.trace.models import init, precision
 from fsdp_lint.trace.models.api import NOTHING, Call, Machine, constant_name, flag
 from fsdp_lint.trace.models.environment import bare_cuda
+from fsdp_lint.trace.models.sizes import FREE
 from fsdp_lint.trace.values import (
     Const,
     Mapping,
@@ -21,6 +22,17 @@ from fsdp_lint.trace.values import (
 )
 
 DIVISORS = ("set_gradient_divide_factor", "set_reduce_scatter_divide_factor", "set_force_sum_reduction_for_comms")
+LEAVES = FREE | {
+    "Linear",
+    "Embedding",
+    "LayerNorm",
+    "RMSNorm",
+    "GroupNorm",
+    "BatchNorm1d",
+    "BatchNorm2d",
+    "Conv1d",
+    "Conv2d",
+}
 CONTAINERS = ("ModuleList", "Sequential", "ModuleDict")
 
 
@@ -150,10 +162,17 @@ def named_modules(run: Machine, call: Call) -> Value:
 
 
 def _children(run: Machine, owner: Value) -> tuple[list[Value], bool]:
+    if isinstance(owner, Module) and not owner.children and _is_leaf(owner.library or ""):
+        return [], True
     if isinstance(owner, Module) and owner.children and (owner.built or owner.library):
         found: list[Value] = list(owner.children.values())
         return found, all(isinstance(m, Module) and m.count == 1 for m in found)
     return [run.element(owner, "children")], False
+
+
+def _is_leaf(library: str) -> bool:
+    """True for layers of torch.nn in which there are no others."""
+    return library.startswith("torch.nn.") and library.rpartition(".")[2] in LEAVES
 
 
 def children(run: Machine, call: Call) -> Value:

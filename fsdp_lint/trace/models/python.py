@@ -129,7 +129,14 @@ def dict_(run: Machine, call: Call) -> Value:
         return call.args[0]
     made = run.new(Mapping())
     for value in call.args:
-        run.merge(made, value)
+        pairs = _pairs(run.possible(value))
+        if pairs is None:
+            run.merge(made, value)
+        for at, content in pairs or ():
+            if isinstance(at, Const) and isinstance(at.value, str | int):
+                made.items[at.value] = content
+            else:
+                made.rest.append(content)
     for key, content in call.kwargs.items():
         made.items[key] = content
     made.open = made.open or call.open
@@ -144,6 +151,18 @@ def defaultdict(run: Machine, call: Call) -> Value:
     if isinstance(made, Mapping):
         made.default = factory
     return made
+
+
+def _pairs(value: Value) -> list[tuple[Value, Value]] | None:
+    """The keys and contents in a list of pairs; None for other values, and for lists of something else."""
+    if not isinstance(value, Sequence):
+        return None
+    found: list[tuple[Value, Value]] = []
+    for item in value.items:
+        if not isinstance(item, Sequence) or not item.exact or len(item.items) != 2:
+            return None
+        found.append((item.items[0], item.items[1]))
+    return found
 
 
 def asdict(run: Machine, call: Call) -> Value:
@@ -179,6 +198,15 @@ def map_(run: Machine, call: Call) -> Value:
         items=[run.invoke(call.args[0], Call(site=call.site, args=[item], name="map")) for item in items],
         exact=exact,
     )
+
+
+def reduce_(run: Machine, call: Call) -> Value:
+    """`functools.reduce(function, iterable, initial)`."""
+    items, _ = run.items(call.get(1, "") or Unknown(), call.site)
+    result = call.get(2, "initial") or (items.pop(0) if items else Unknown())
+    for item in items:
+        result = run.invoke(call.first(), Call(site=call.site, args=[result, item], name="reduce"))
+    return result
 
 
 def filter_(run: Machine, call: Call) -> Value:
@@ -257,6 +285,8 @@ def any_(run: Machine, call: Call) -> Value:
     value = call.first()
     if isinstance(value, Sequence) and value.children_of is not None and not value.exact:
         return run.opaque_test(("has children", value.children_of.number), "other", value.children_of)
+    if isinstance(value, Sequence) and value.children_of is not None and not value.items:
+        return Const(value=call.name == "all")
     for tensor in [p for p in parts(value) if isinstance(p, Tensor)][:1]:
         read_number(run, tensor, call.site, f"{call.name}()")
         return Unknown(inputs=tuple(call.values()))
@@ -467,13 +497,19 @@ def dict_keys(run: Machine, call: Call) -> Value:
     return run.child(owner, "keys()")
 
 
+def _key_of(content: Value) -> Value:
+    """The key of something in a dict, where it is not known; of a module of a model it is the name."""
+    drawn = isinstance(content, Module) and content.each
+    return Unknown(name="name", inputs=(content,)) if drawn else Unknown(name="key")
+
+
 def dict_items(run: Machine, call: Call) -> Value:
     """`dict.items()`."""
     owner = call.self_value
     if isinstance(owner, Mapping):
         pairs: list[Value] = [Sequence(items=[Const(value=k), v]) for k, v in owner.items.items()]
         rest = owner.rest or ([run.child(owner, "[?]")] if owner.open else [])
-        pairs += [Sequence(items=[Unknown(name="key"), v]) for v in rest]
+        pairs += [Sequence(items=[_key_of(v), v]) for v in rest]
         return Sequence(items=pairs, exact=not (owner.rest or owner.open))
     return Unknown()
 
@@ -546,6 +582,7 @@ FUNCTIONS = {
     "builtins.zip": zip_,
     "builtins.map": map_,
     "builtins.filter": filter_,
+    "functools.reduce": reduce_,
     "itertools.chain": chain,
     "itertools.chain.from_iterable": chain_from,
     "itertools.islice": islice,
