@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fsdp_lint.findings import Coverage, LocatedFinding, Place, Unfollowed
 from fsdp_lint.outcomes import Outcome, Outcomes
-from fsdp_lint.project.index import FileIndex
+from fsdp_lint.project.index import CallLine, FileIndex
 from fsdp_lint.project.resolve import Notes, Project
 from fsdp_lint.project.roots import Plan, Root, leftovers, plan, unmade
 from fsdp_lint.source.document import Document
@@ -93,6 +93,24 @@ class Analysis:
                 self._take(root)
         for root in unmade(self._plan, self._indexes(), self._entered):
             self._take(root)
+        for root in self._unreached(reported):
+            self._take(root)
+
+    def _unreached(self, reported: frozenset[Path]) -> list[Root]:
+        """Where no run came to any sharding call, roots for the functions that have one and were run: whoever calls
+        them in this project does not switch it on, and it is there for others."""
+        if self._reached:
+            return []
+        roots: dict[Root, None] = {}
+        for path, index, call in self._sharding_calls(reported):
+            info = index.functions.get(call.function.partition(".<locals>.")[0])
+            if (path, call.row) in self._reached or info is None or (path, info.qualname) not in self._entered:
+                continue
+            if info.cls is None:
+                roots[Root("function", path, info.qualname)] = None
+            else:
+                roots[Root("class", path, info.cls, (info.name,))] = None
+        return list(roots)
 
     def read_settings(self, paths: Iterable[Path]) -> None:
         """Judges FSDP by settings in YAML and JSON files, which no run enters."""
@@ -179,17 +197,19 @@ class Analysis:
     def coverage(self, reported: frozenset[Path], read: int) -> Coverage:
         """What was seen: sharding calls, and those that some run reached."""
         sites, missed = 0, []
-        for path, index in self._indexes().items():
-            if path not in reported:
-                continue
-            for call in index.calls:
-                if not self._shards(index, call.name):
-                    continue
-                sites += 1
-                if (path, call.row) not in self._reached:
-                    place = Place(str(path), call.row, call.column, call.row, call.column)
-                    missed.append(Unfollowed(place, self._why(path, call.function)))
+        for path, _, call in self._sharding_calls(reported):
+            sites += 1
+            if (path, call.row) not in self._reached:
+                place = Place(str(path), call.row, call.column, call.row, call.column)
+                missed.append(Unfollowed(place, self._why(path, call.function)))
         return Coverage(len(reported), read, sites, sites - len(missed), tuple(missed))
+
+    def _sharding_calls(self, reported: frozenset[Path]) -> Iterator[tuple[Path, FileIndex, CallLine]]:
+        """The sharding calls in the reported files, by their names."""
+        for path, index in self._indexes().items():
+            for call in index.calls if path in reported else ():
+                if self._shards(index, call.name):
+                    yield path, index, call
 
     def _shards(self, index: FileIndex, name: str) -> bool:
         head, _, rest = name.partition(".")
