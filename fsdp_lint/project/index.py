@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from fsdp_lint.source.text import parse
 
@@ -123,48 +125,52 @@ class _Indexer:
     def visit(self, node: ast.AST, place: str, cls: str | None, sinks: list[tuple[set[str], set[str]]]) -> None:
         """Notes a node. `place` is the qualified name around it, `cls` the class whose body it stands in, `sinks` the
         names and attributes of the functions around it."""
-        kind = type(node)
+        kind = node.__class__
         if kind is ast.Name:
             for names, _ in sinks:
                 names.add(node.id)  # type: ignore[attr-defined]
-            return
-        if kind is ast.Constant:
-            return
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            self.function(node, place, cls, sinks)
-            return
-        if isinstance(node, ast.ClassDef):
-            self.class_(node, place, cls, sinks)
-            return
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            self.import_(node, self.index.inner_imports if place else self.index.imports, sinks)
-            return
-        if kind is ast.Attribute:
-            for _, attributes in sinks:
-                attributes.add(node.attr)  # type: ignore[attr-defined]
-        elif kind is ast.Call:
-            name = _dotted(node.func)  # type: ignore[attr-defined]
-            if name:
-                self.index.calls.append(CallLine(node.lineno, node.col_offset + 1, name, place))  # type: ignore[attr-defined]
-        elif not place and isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign):
-            self.assigned(node)
-        elif not place and isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
-            if _head(node.value.func) in self.index.holders | self.index.imports.keys():
-                self.fills(_head(node.value.func), *node.value.args, *(k.value for k in node.value.keywords))
-        if not place and isinstance(node, ast.If):
-            self.index.has_main |= any(isinstance(n, ast.Name) and n.id == "__name__" for n in ast.walk(node.test))
-        guards = _is_guard(node)
-        self.guarded += guards
-        for name, value in ast.iter_fields(node):
-            if name == "ctx" or value is None:
-                continue
-            if isinstance(value, list):
+        elif kind in _BODIES:
+            _BODIES[kind](self, node, place, cls, sinks)
+        elif kind not in _NAMELESS:
+            if kind is ast.Attribute:
+                for _, attributes in sinks:
+                    attributes.add(node.attr)  # type: ignore[attr-defined]
+            elif kind is ast.Call:
+                name = _dotted(node.func)  # type: ignore[attr-defined]
+                if name:
+                    self.index.calls.append(CallLine(node.lineno, node.col_offset + 1, name, place))  # type: ignore[attr-defined]
+            elif not place:
+                self.at_the_top(node)
+            guards = kind in _GUARDING and _is_guard(node)
+            self.guarded += guards
+            self.inside(node, place, cls, sinks)
+            self.guarded -= guards
+
+    def inside(self, node: ast.AST, place: str, cls: str | None, sinks: list[tuple[set[str], set[str]]]) -> None:
+        """Notes what a node holds."""
+        for name in node._fields:
+            value = getattr(node, name, None)
+            if value.__class__ is list:
                 for item in value:
                     if isinstance(item, ast.AST):
                         self.visit(item, place, cls, sinks)
             elif isinstance(value, ast.AST):
                 self.visit(value, place, cls, sinks)
-        self.guarded -= guards
+
+    def at_the_top(self, node: ast.AST) -> None:
+        """Notes what statements outside of functions and classes bind, fill and ask."""
+        if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign):
+            self.assigned(node)
+        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            if _head(node.value.func) in self.index.holders | self.index.imports.keys():
+                self.fills(_head(node.value.func), *node.value.args, *(k.value for k in node.value.keywords))
+        elif isinstance(node, ast.If):
+            self.index.has_main |= any(isinstance(n, ast.Name) and n.id == "__name__" for n in ast.walk(node.test))
+
+    def imported(
+        self, node: ast.Import | ast.ImportFrom, place: str, cls: str | None, sinks: list[tuple[set[str], set[str]]]
+    ) -> None:
+        self.import_(node, self.index.inner_imports if place else self.index.imports, sinks)
 
     def assigned(self, node: ast.Assign | ast.AnnAssign | ast.AugAssign) -> None:
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
@@ -247,6 +253,27 @@ class _Indexer:
             self.visit(part, place, None, [])
         for statement in node.body:
             self.visit(statement, qualname, qualname, [])
+
+
+_BODIES: dict[type, Callable[[_Indexer, Any, str, str | None, list[tuple[set[str], set[str]]]], None]] = {
+    ast.FunctionDef: _Indexer.function,
+    ast.AsyncFunctionDef: _Indexer.function,
+    ast.ClassDef: _Indexer.class_,
+    ast.Import: _Indexer.imported,
+    ast.ImportFrom: _Indexer.imported,
+}
+_GUARDING = frozenset({ast.Try, ast.If})
+# Kinds of node that hold no names: a third of all.
+_NAMELESS = frozenset(
+    {
+        ast.Constant,
+        *(
+            kind
+            for group in (ast.expr_context, ast.operator, ast.unaryop, ast.boolop, ast.cmpop)
+            for kind in group.__subclasses__()
+        ),
+    }
+)
 
 
 def _is_guard(node: ast.AST) -> bool:

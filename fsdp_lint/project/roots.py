@@ -17,6 +17,8 @@ CALLERS = 400
 ROUNDS = 4
 FEW = 3
 SHORT = 2
+# What stands behind the word `import`, at least: names, or modules with the packages around them.
+IMPORTED = re.compile(rb"\bimport\b[ \t]*(\((?:[^)#]|#[^\n]*)*\)|[^\n\\]*(?:\\\r?\n?[^\n\\]*)*)")
 IDENTIFIER = re.compile(rb"[A-Za-z_][A-Za-z0-9_]*")
 # A method whose name has more definitions than this is not known by its name.
 AMBIGUOUS = 4
@@ -222,7 +224,9 @@ class _Heat:
 
     def reaches(self, path: Path, names: set[str], attributes: set[str]) -> bool:
         """True when one of the names or attributes is FSDP's, or stands for something that reaches it."""
-        if (names | attributes) & self.words or attributes & self.attributes:
+        if not (names.isdisjoint(self.words) and attributes.isdisjoint(self.words)):
+            return True
+        if not attributes.isdisjoint(self.attributes):
             return True
         index = self.project.index(path)
         return index is not None and any(self.stands_for_hot(index, name) for name in names)
@@ -281,7 +285,7 @@ class _Heat:
 
     def stands_for_hot(self, index: FileIndex, name: str) -> bool:
         """True when a name of a file stands for something that reaches FSDP."""
-        if (index.path, name) in self.hot or (index.path, name) in self.heirs:
+        if name in self.names and ((index.path, name) in self.hot or (index.path, name) in self.heirs):
             return True
         if name in index.functions or name in index.classes:
             return False
@@ -316,35 +320,54 @@ def _callers(
         for name in {*index.imports, *index.contents, *(q for q in (*index.functions, *index.classes) if "." not in q)}:
             if len(name) >= SHORT and heat.stands_for_hot(index, name):
                 called = name in index.functions or name in index.contents or not name[:1].isupper()
-                wanted = functions if called else classes
-                wanted.setdefault(name, set()).add(path)
-    found: dict[Path, FileIndex] = {}
-    for wanted in (functions, classes):
-        found.update(_importers_of(project, wanted, [p for p in rest if p not in found], most - len(found)))
-    return found
-
-
-def _importers_of(project: Project, wanted: dict[str, set[Path]], rest: list[Path], most: int) -> dict[Path, FileIndex]:
-    names = {name.encode() for name in wanted}
-    homes = {path for paths in wanted.values() for path in paths}
-    stems = {stem.encode(errors="surrogateescape") for path in homes for stem in _stems(path)}
-    homes |= {init for path in homes for folder in path.parents if (init := folder / "__init__.py").exists()}
-    found: dict[Path, FileIndex] = {}
+                homes = functions if called else classes
+                homes.setdefault(name, set()).add(path)
+    wanted = [_Wanted(homes) for homes in (functions, classes) if homes]
+    # Each file is read once for both: most of them speak of neither.
     for path in rest if wanted else ():
-        if len(found) >= most:
-            break
-        try:
-            words = set(IDENTIFIER.findall(spelled_out(path, path.read_bytes())))
-        except OSError:
-            continue
-        # `from . import name` spells no module.
-        inside = any(folder / "__init__.py" in homes for folder in path.parents)
-        if words.isdisjoint(names) or (words.isdisjoint(stems) and not inside):
-            continue
-        caller = project.index(path)
-        if caller is not None and _imports_any(project, caller, set(wanted), homes):
-            found[path] = caller
+        _look_into(path, wanted)
+    found: dict[Path, FileIndex] = {}
+    for each in wanted:
+        for path in each.speaking:
+            if len(found) >= most:
+                break
+            caller = project.index(path) if path not in found else None
+            if caller is not None and _imports_any(project, caller, each):
+                found[path] = caller
     return found
+
+
+class _Wanted:
+    """Names that are looked for, and the files which have them: `homes`, and the packages around these. `speaking` are
+    the files whose words let them import one of the names."""
+
+    def __init__(self, homes: dict[str, set[Path]]) -> None:
+        self.speaking: list[Path] = []
+        self.names = set(homes)
+        self.homes = {path for paths in homes.values() for path in paths}
+        self.bytes = {name.encode() for name in homes}
+        self.stems = {stem.encode(errors="surrogateescape") for path in self.homes for stem in _stems(path)}
+        folders = {folder for path in self.homes for folder in path.parents}
+        packages = {folder for folder in folders if (folder / "__init__.py").exists()}
+        self.folders = packages | {path.parent for path in self.homes if path.name == "__init__.py"}
+        self.homes |= {folder / "__init__.py" for folder in packages}
+
+
+def _look_into(path: Path, wanted: list[_Wanted]) -> None:
+    """Notes which of what is wanted a file may import, by its words alone."""
+    try:
+        data = spelled_out(path, path.read_bytes())
+    except OSError:
+        return
+    imported = set(IDENTIFIER.findall(b" ".join(IMPORTED.findall(data))))
+    # It imports the name, or something through which it is reached.
+    near = [one for one in wanted if not (imported.isdisjoint(one.bytes) and imported.isdisjoint(one.stems))]
+    words = set(IDENTIFIER.findall(data)) if near else set()
+    for one in near:
+        # `from . import name` spells no module.
+        leads = not words.isdisjoint(one.stems) or not one.folders.isdisjoint(path.parents)
+        if leads and not words.isdisjoint(one.bytes):
+            one.speaking.append(path)
 
 
 def _stems(path: Path) -> set[str]:
@@ -357,16 +380,17 @@ def _stems(path: Path) -> set[str]:
     return found
 
 
-def _imports_any(project: Project, index: FileIndex, wanted: set[str], homes: set[Path]) -> bool:
+def _imports_any(project: Project, index: FileIndex, wanted: _Wanted) -> bool:
+    names, homes = wanted.names, wanted.homes
     for table in (index.imports, index.inner_imports):
         for targets in table.values():
             for target in targets:
-                if target.attribute in wanted and project.find(index.path, target.module, target.level) in homes:
+                if target.attribute in names and project.find(index.path, target.module, target.level) in homes:
                     return True
                 definition = project.target(index.path, target)
                 if definition is None or definition.path not in homes:
                     continue
-                if definition.kind == "file" or definition.name in wanted:
+                if definition.kind == "file" or definition.name in names:
                     return True
     # `import package.module` binds the package alone.
     dotted = (line.module for line in index.import_lines if not line.names and "." in line.module)
