@@ -13,7 +13,7 @@ from fsdp_lint.project.resolve import Definition
 from fsdp_lint.source.file import Site, Source, children
 from fsdp_lint.trace.models import table
 from fsdp_lint.trace.models.api import Call
-from fsdp_lint.trace.state import DEPTH, Frame, State
+from fsdp_lint.trace.state import DEPTH, RANK_NAMES, Frame, State
 from fsdp_lint.trace.values import (
     Bound,
     Class,
@@ -27,6 +27,7 @@ from fsdp_lint.trace.values import (
     Optimizer,
     Params,
     ProjectModule,
+    Rank,
     Sequence,
     StateDict,
     Tensor,
@@ -41,6 +42,7 @@ RANK_ZERO = re.compile(
     r"rank_?zero|rank_?0|main_process|only_rank|(on|only)_(main|master|leader|chief)|(main|master|leader|chief)_only",
     re.IGNORECASE,
 )
+DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 SMALL = 12
 RECURSIONS = 3
 # A function that was entered this often without any event is not entered again.
@@ -99,6 +101,10 @@ class Calls(State):
 
     def evaluate(self, node: cst.BaseExpression) -> Value:
         """The value of an expression; the expression part of the machine gives it."""
+        raise NotImplementedError
+
+    def attribute(self, value: Value, name: str) -> Value:
+        """`value.name`; the expression part of the machine gives it."""
         raise NotImplementedError
 
     def run_body(self, body: cst.BaseSuite) -> None:
@@ -220,21 +226,50 @@ class Calls(State):
         """The classes that it names as its bases."""
         at = ("bases", cls.number)
         if at not in self.memo:
-            node = self.class_node(cls)
-            found: list[Value] = []
-            if node is not None:
-                frame = cls.scope or self.file_frame(cls.path)
-                if frame is not None:
-                    self.frames.append(frame)
-                    try:
-                        found = [self.evaluate(arg.value) for arg in node.bases if not arg.star]
-                    finally:
-                        self.frames.pop()
+            named = self._named_bases(cls)
+            found = named if named is not None else self._evaluated_bases(cls)
             self.memo[at] = Sequence(items=found)
             cls.bases = tuple(found)
         result = self.memo[at]
         assert isinstance(result, Sequence)
         return tuple(result.items)
+
+    def _named_bases(self, cls: Class) -> list[Value] | None:
+        """The bases, where all are names with dots, so that the file needs not be parsed for them; None elsewhere."""
+        index = self.project.index(cls.path) if cls.node is None and cls.scope is None else None
+        info = index.classes.get(cls.qualname) if index is not None else None
+        if info is None or not all(DOTTED.fullmatch(base) for base in info.bases):
+            return None
+        return [self._at_the_top(cls.path, base) for base in info.bases]
+
+    def _at_the_top(self, path: Path, dotted: str) -> Value:
+        """What a name with dots means at the top of a file."""
+        head, *rest = dotted.split(".")
+        value = self.load_global(path, head) or self.unbound_name(path, head)
+        for name in rest:
+            value = self.attribute(value, name)
+        return value
+
+    def _evaluated_bases(self, cls: Class) -> list[Value]:
+        node = self.class_node(cls)
+        frame = cls.scope or self.file_frame(cls.path)
+        if node is None or frame is None:
+            return []
+        self.frames.append(frame)
+        try:
+            return [self.evaluate(arg.value) for arg in node.bases if not arg.star]
+        finally:
+            self.frames.pop()
+
+    def unbound_name(self, path: Path, name: str) -> Value:
+        """What a name stands for that nothing in a file binds: a builtin, or something unknown."""
+        if table.known(f"builtins.{name}"):
+            return self.external(f"builtins.{name}")
+        at = ("unbound", path, name)
+        if at not in self.memo:
+            scope = RANK_NAMES.get(name)
+            self.memo[at] = Rank(name=name, scope=scope) if scope else Unknown(name=name)
+        return self.memo[at]
 
     def lineage(self, cls: Class, hops: int = 12) -> list[Value]:
         """The class and its bases, nearest first."""
@@ -367,12 +402,15 @@ class Calls(State):
 
     def enter(self, function: Function, call: Call, self_value: Value | None = None) -> Value:
         """Runs a project function in place and returns its value."""
-        node = self.function_node(function)
-        if node is None or len(self.frames) >= DEPTH or self._recurses(call):
+        if len(self.frames) >= DEPTH or self._recurses(call):
             self.note_arguments(call, function.name)
             return Unknown(inputs=tuple(call.values()))
-        source = self.project.source(function.path)
-        if source is None or not self.worth_entering(function, call, self_value):
+        # Asked before its file is parsed.
+        if not self.worth_entering(function, call, self_value):
+            return Unknown(inputs=tuple(call.values()))
+        node, source = self.function_node(function), self.project.source(function.path)
+        if node is None or source is None:
+            self.note_arguments(call, function.name)
             return Unknown(inputs=tuple(call.values()))
         key = _plain_call(function, call) if self_value is None else None
         if key is not None and key in self.memo:

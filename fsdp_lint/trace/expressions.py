@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import functools
 import operator
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -18,7 +19,6 @@ from fsdp_lint.trace.events import BuildOptimizer, CheckClass, Forward, Handed, 
 from fsdp_lint.trace.generators import as_yielded, note_yield
 from fsdp_lint.trace.models import declared, table
 from fsdp_lint.trace.models.api import Call, Option
-from fsdp_lint.trace.state import RANK_NAMES
 from fsdp_lint.trace.trace import covers
 from fsdp_lint.trace.values import (
     Bound,
@@ -59,6 +59,7 @@ from fsdp_lint.trace.values import (
 UNROLL = 16
 # Texts, lists and numbers beyond this length (characters, items, bits) are not computed.
 LONG = 2_000
+_WITH_INNER = frozenset({External, ProjectModule, Super, Class, Instance, Module})
 _CONSTANTS = {"True": True, "False": False, "None": None}
 BLOCK_CONTAINERS = ("ModuleList", "Sequential", "ModuleDict")
 
@@ -123,28 +124,19 @@ class Expressions(Conditions):
         if name in _CONSTANTS:
             return Const(value=_CONSTANTS[name])
         found = self.load(name)
-        if found is not None:
-            return found
-        if table.known(f"builtins.{name}"):
-            return self.external(f"builtins.{name}")
-        at = ("unbound", self.frame.path, name)
-        if at not in self.memo:
-            scope = RANK_NAMES.get(name)
-            self.memo[at] = Rank(name=name, scope=scope) if scope else Unknown(name=name)
-        return self.memo[at]
+        return found if found is not None else self.unbound_name(self.frame.path, name)
 
     @staticmethod
-    def literal(node: cst.BaseExpression) -> Value:
+    def literal(node: Any) -> Value:
         """A literal's value."""
         if node.__class__ is cst.SimpleString and node.value[0] in "'\"" and "\\" not in node.value:
             marks = 3 if node.value[:3] in ("'''", '"""') and len(node.value) > 5 else 1
             return Const(value=node.value[marks:-marks])
         if node.__class__ is cst.Integer and node.value.isdecimal() and not node.value.startswith("0"):
             return Const(value=int(node.value))
-        try:
-            return Const(value=ast.literal_eval(cst.Module([]).code_for_node(node)))
-        except (ValueError, SyntaxError, MemoryError):
-            return Unknown(name="literal")
+        text = cst.Module([]).code_for_node(node) if node.__class__ is cst.ConcatenatedString else node.value
+        read = _read(text)
+        return Const(value=read[0]) if read else Unknown(name="literal")
 
     def display(self, elements: Any) -> Value:
         """A list, tuple or set display."""
@@ -443,6 +435,10 @@ class Expressions(Conditions):
         stored = self.stored(value, name)
         if stored is not None:
             return self.child(value, name) if self._may_have_changed(value, name, stored) else stored
+        return self._inner(value, name) if value.__class__ in _WITH_INNER else self._by_kind(value, name)
+
+    def _inner(self, value: Value, name: str) -> Value:
+        """An attribute of what the project or a library defines, and of what is made from that."""
         match value:
             case External(dotted=dotted):
                 return table.external_attribute(self, dotted, name) or self.external(f"{dotted}.{name}")
@@ -463,6 +459,9 @@ class Expressions(Conditions):
                 return self._instance_attribute(value, cls, name)
             case Module():
                 return self._module_attribute(value, name)
+        return self._by_kind(value, name)
+
+    def _by_kind(self, value: Value, name: str) -> Value:
         known = table.value_attribute(self, value, name)
         if known is not None:
             return known
@@ -951,6 +950,15 @@ class Expressions(Conditions):
         if known is not None:
             return known
         return [self.child(value, "[]")], False
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _read(text: str) -> tuple[Any, ...]:
+    """The value of a literal as it is written, alone in a tuple; an empty one where it has none."""
+    try:
+        return (ast.literal_eval(text),)
+    except (ValueError, SyntaxError, MemoryError):
+        return ()
 
 
 def _leaves(body: cst.CSTNode) -> bool:

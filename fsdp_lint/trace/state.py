@@ -237,7 +237,7 @@ class State:
 
     def possible(self, value: Value) -> Value:
         """The value without the options that cannot be here."""
-        if not isinstance(value, Choice) or not self.guards:
+        if value.__class__ is not Choice or not self.guards:
             return value
         here = tuple(self.guards)
         left = [(v, g) for v, g in value.options if not exclusive(g, here)]
@@ -323,11 +323,11 @@ class State:
     def _join_names(start: dict[str, Value], alive: list[tuple[Guards, dict[str, Value]]]) -> dict[str, Value]:
         joined: dict[str, Value] = {}
         for name in {key: None for _, names in alive for key in names}:
-            found = [(names.get(name), guards) for guards, names in alive]
-            if all(v is found[0][0] for v, _ in found):
-                joined[name] = found[0][0]  # type: ignore[assignment]
+            found = [names.get(name) for _, names in alive]
+            if found[0] is not None and found.count(found[0]) == len(found):
+                joined[name] = found[0]
             else:
-                joined[name] = choice([(v, g) for v, g in found if v is not None])
+                joined[name] = choice([(v, g) for v, (g, _) in zip(found, alive, strict=True) if v is not None])
         return joined
 
     def _join_heap(self, alive: list[tuple[Guards, dict[tuple[int, str], Value]]]) -> None:

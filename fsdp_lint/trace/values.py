@@ -172,7 +172,7 @@ def _truth(literal: Literal) -> bool | None:
     return None
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Value:
     """Anything a name can stand for. `owner` is the value that it was reached through, by attribute or item `key`."""
 
@@ -180,7 +180,7 @@ class Value:
     owner: Value | None = None
     key: str = ""
     loops: tuple[int, ...] = ()
-    number: int = field(default_factory=lambda: next(_numbers))
+    number: int = field(default_factory=_numbers.__next__)
 
     def line(self) -> Iterator[Value]:
         """This value and what it was reached through, innermost first."""
@@ -192,7 +192,7 @@ class Value:
             value = value.owner
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Unknown(Value):
     """A value of which nothing is known but the way to it; `inputs` are values that it was made from. Of a text,
     `begins` is the part that is known."""
@@ -201,26 +201,26 @@ class Unknown(Value):
     begins: str = ""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Product(Unknown):
     """A product of which one factor, in `inputs`, is the number of processes."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Loaded(Unknown):
     """What a file holds, as torch.load or safetensors read it. `path_by_rank`: each rank has a file of its own."""
 
     path_by_rank: bool = False
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Const(Value):
     """A literal: number, string, None, True ..."""
 
     value: Any = None
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Sequence(Value):
     """A list, tuple or set. Not `exact`: each item stands for any number of its kind. `times` says how many, where
     that is a value; `children_of` is the module whose children these are; `chosen_by` are the values that say which
@@ -233,7 +233,7 @@ class Sequence(Value):
     chosen_by: tuple[Value, ...] = ()
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Mapping(Value):
     """A dict. `items` by literal key; `rest` are values under keys that are not known; `open` when there may be more.
     `born` are the guards under which it was made. `default` makes what a key is asked for that is not there."""
@@ -245,14 +245,14 @@ class Mapping(Value):
     default: Value | None = None
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class External(Value):
     """A thing of a library, by its public dotted name."""
 
     dotted: str = ""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Object(Value):
     """What a call to a library class gave: its class, its arguments, and where it was made."""
 
@@ -262,14 +262,14 @@ class Object(Value):
     site: Site | None = None
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class ProjectModule(Value):
     """An imported file of the project."""
 
     path: Path = Path()
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Function(Value):
     """A function or lambda of the project."""
 
@@ -280,7 +280,7 @@ class Function(Value):
     cls: Class | None = None
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Bound(Value):
     """A method, with the value that it is called on."""
 
@@ -288,7 +288,7 @@ class Bound(Value):
     self_value: Value = field(default_factory=Value)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Method(Value):
     """A method of a library class, or of an unknown value: `name` of `self_value`."""
 
@@ -296,7 +296,7 @@ class Method(Value):
     method: str = ""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Partial(Value):
     """functools.partial, or a decorated function: a callable with some arguments given."""
 
@@ -306,7 +306,7 @@ class Partial(Value):
     open: bool = False
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Class(Value):
     """A class of the project. `bases` are filled in when they are first asked for, at the latest when it is called."""
 
@@ -317,7 +317,7 @@ class Class(Value):
     bases: tuple[Value, ...] = ()
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Instance(Value):
     """An object of a project class; `args` are all arguments with which it was made. `draws` is what its `__iter__`
     gives, once something has gone over it."""
@@ -327,7 +327,7 @@ class Instance(Value):
     draws: Value | None = None
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Super(Value):
     """`super()` in a method of `cls`."""
 
@@ -335,7 +335,7 @@ class Super(Value):
     self_value: Value = field(default_factory=Value)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Module(Value):
     """An nn.Module: of a project class, of a library class by its dotted name, or of an unknown one (None).
 
@@ -373,7 +373,7 @@ class Module(Value):
         return [child for key, child in self.children.items() if key.isdecimal() or key[:1] == "["]
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Params(Value):
     """Parameters of modules. `taken` is the event that walked the iterator; None while nobody has. `key` is the name of
     the parameter where it is one of its module's own."""
@@ -383,7 +383,7 @@ class Params(Value):
     named: bool = False
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Tensor(Value):
     """A tensor that comes from parameters, gradients or a state dict.
 
@@ -411,7 +411,7 @@ class Tensor(Value):
         return seen
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Optimizer(Value):
     """An optimizer and the parameters that it was given."""
 
@@ -420,7 +420,7 @@ class Optimizer(Value):
     kwargs: dict[str, Value] = field(default_factory=dict)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class StateDict(Value):
     """A state dict. `form`: "raw" (module.state_dict()), "sharded", "full" (gathered), "full-rank0" (gathered, empty on
     the other ranks) or "unknown"."""
@@ -429,7 +429,7 @@ class StateDict(Value):
     form: str = "raw"
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Mesh(Value):
     """A device mesh: sizes and names of its dimensions, as far as they are known. `of` is the mesh that it is a slice
     of; `slices` are its own, by their names."""
@@ -454,19 +454,19 @@ class Mesh(Value):
         return tuple(found) if len(found) == len(items) else ()
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Rank(Value):
     """This process's number: `scope` "world", "local" (on its host) or "group" (in a subgroup)."""
 
     scope: str = "world"
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class WorldSize(Value):
     """The number of processes; of a group, which is then the owner."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Condition(Value):
     """The outcome of a test: what holds when it is true, and what when it is false."""
 
@@ -474,7 +474,7 @@ class Condition(Value):
     false: Guards = ()
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Choice(Value):
     """One of several values, each with what holds when it is that one."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 
 from fsdp_lint.trace.events import BuildOptimizer, LoadState, RepointOptimizer, Step, TakeState
@@ -60,6 +61,7 @@ def build(run: Machine, name: str, call: Call) -> Value | None:
     return optimizer
 
 
+@functools.lru_cache(maxsize=1 << 12)
 def is_optimizer_name(name: str) -> bool:
     """True for names of things that build optimizers."""
     last = name.rpartition(".")[2]
