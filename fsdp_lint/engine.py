@@ -122,6 +122,25 @@ class _Memory:
         self.cache.put(self.key, outcomes)
 
 
+class _Rounds:
+    """The outcomes of single runs, kept from one round of fixes to the next."""
+
+    def __init__(self) -> None:
+        self._outcomes: Outcomes | None = None
+
+    def load(self) -> Outcomes:
+        """What is known. Nothing, after a round that was not kept because a rule had crashed in it."""
+        from fsdp_lint.outcomes import Outcomes
+
+        known, self._outcomes = self._outcomes or Outcomes(), None
+        return known
+
+    def save(self, outcomes: Outcomes, project: Project, universe: Iterable[Path]) -> None:
+        """Keeps it for the next round."""
+        outcomes.close(project, universe)
+        self._outcomes = outcomes
+
+
 def _scope(paths: Sequence[Path], settings: Settings) -> _Scope:
     given = discover(paths, settings.root, settings.exclude)
     # Settings alone have no project around them.
@@ -148,7 +167,7 @@ def _documents(paths: Iterable[Path]) -> tuple[tuple[Path, ...], list[str]]:
     return tuple(found), errors
 
 
-def _analyse(scope: _Scope, settings: Settings, memory: _Memory | None = None) -> Report:
+def _analyse(scope: _Scope, settings: Settings, memory: _Memory | _Rounds | None = None) -> Report:
     """The report of a new run."""
     seeds, errors = _seeds(scope, settings.shard_functions)
     errors = [*scope.errors, *errors]
@@ -294,8 +313,8 @@ def fix_files(paths: Sequence[Path], settings: Settings, unsafe: bool = False) -
     from fsdp_lint.fix.apply import settle
     from fsdp_lint.source.text import decode
 
-    scope = _scope(paths, settings)
-    first = _analyse(scope, settings)
+    scope, rounds = _scope(paths, settings), _Rounds()
+    first = _analyse(scope, settings, rounds)
     before: dict[Path, str] = {}
 
     def read(path: Path) -> str:
@@ -303,7 +322,7 @@ def fix_files(paths: Sequence[Path], settings: Settings, unsafe: bool = False) -
         return before[path]
 
     def again(texts: Mapping[Path, str]) -> Report:
-        return _analyse(dataclasses.replace(scope, texts=texts), settings)
+        return _analyse(dataclasses.replace(scope, texts=texts), settings, rounds)
 
     settled = settle({}, again, unsafe, report=first, read=read)
     changed = {path: (before[path], text) for path, text in settled.texts.items() if before[path] != text}
