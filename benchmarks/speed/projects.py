@@ -57,6 +57,16 @@ def paths(folder: Path, levels: int) -> None:
     (folder / "paths.py").write_text(f"{_HEAD}{text}def f{levels}(model):\n    fully_shard(model)\n")
 
 
+def few(folder: Path, files: int) -> None:
+    """A project of which six files speak of FSDP: three that shard, and three that call them."""
+    for number in range(files - 6):
+        (folder / f"plain_{number}.py").write_text(_FILLING)
+    for number in range(3):
+        (folder / f"shards_{number}.py").write_text(f"{_FILLING}{_HEAD}def go(model):\n    fully_shard(model)\n")
+        text = f"{_HEAD}from shards_{number} import go\n\n\nmodel = torch.nn.Linear(8, 8)\ngo(model)\n"
+        (folder / f"train_{number}.py").write_text(_FILLING + text)
+
+
 def findings(folder: Path, number: int) -> None:
     """One file with so many mistakes that a fix mends."""
     text = "".join(
