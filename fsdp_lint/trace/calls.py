@@ -44,7 +44,7 @@ RANK_ZERO = re.compile(
 )
 DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 SMALL = 12
-RECURSIONS = 3
+RECURSIONS = 5
 # A function that was entered this often without any event is not entered again.
 QUIET = 4
 OFTEN = 40

@@ -21,6 +21,7 @@ from fsdp_lint.trace.events import (
 from fsdp_lint.trace.models.frameworks import HAS_BLOCKS, NO_SHARDERS, SHARDS
 from fsdp_lint.trace.trace import Trace, called, covers, related, touches
 from fsdp_lint.trace.values import (
+    FIRST_PARAMETER,
     Const,
     External,
     Literal,
@@ -90,6 +91,9 @@ def leaf_reason(trace: Trace, shard: Shard) -> str:
 
 
 def _only_the_root(guard: Literal, module: Module) -> bool:
+    """True for tests that keep the model itself away, or what holds no parameters."""
+    if guard.key[0] == "none" and not guard.holds and any(one.name == FIRST_PARAMETER for one in guard.values):
+        return True
     return guard.key[0] == "has name" or (guard.key[0] == "is" and module.number in guard.key)
 
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 # The library name that stands for a key that may not be in a dict.
 MISSING = "<missing>"
+# The name of `next(module.parameters(), None)`, of which it is not known whether there is one.
+FIRST_PARAMETER = "first parameter"
 
 _numbers = itertools.count(1)
 

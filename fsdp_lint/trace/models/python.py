@@ -10,6 +10,7 @@ from fsdp_lint.trace.models import fsdp1, init
 from fsdp_lint.trace.models.api import NOTHING, Call, Handler, Machine, constant_name
 from fsdp_lint.trace.models.tensors import combine, read_number
 from fsdp_lint.trace.values import (
+    FIRST_PARAMETER,
     Choice,
     Condition,
     Const,
@@ -322,7 +323,7 @@ def next_(run: Machine, call: Call) -> Value:
     value = call.first()
     if isinstance(value, Params):
         if call.get(1, "default") is not None:
-            return Unknown(inputs=(*value.of,))
+            return Unknown(name=FIRST_PARAMETER, inputs=(*value.of,))
         return Tensor(name="parameter", source=run.take(value, call.site), form="parameter")
     items, _ = run.items(value, call.site)
     return items[0] if items else Unknown()
