@@ -60,7 +60,12 @@ MICRO = "for micro in range(3):\n        model.set_requires_gradient_sync(micro 
 NO_SYNC = f"with model.no_sync():\n        {STEP}\n    {STEP}"
 KINDS: dict[str, dict[str, str]] = {
     "fsdp2": {},
-    "fsdp1": {"shard": "model = FSDP(model, device_id=local_rank)"},
+    "fsdp1": {"shard": "model = FSDP(model, device_id=local_rank, sync_module_states=True)"},
+    "scaler of fsdp1": {
+        "shard": "model = FSDP(model, device_id=local_rank)",
+        "late": "from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler\nscaler = ShardedGradScaler()",
+        "loop": "scaler.scale(model(torch.randn(4, 32, device='cuda')).pow(2).mean()).backward()",
+    },
     "fsdp1 by blocks": {
         "shard": "policy = ModuleWrapPolicy({Block})\n"
         "model = FSDP(model, auto_wrap_policy=policy, device_id=torch.cuda.current_device(), use_orig_params=True)"
@@ -93,9 +98,17 @@ GATHERS = {
     "hsdp of fsdp1": 1,
     "offload of fsdp1": 1,
     "accumulation of fsdp1": 2,
+    "scaler of fsdp1": 1,
     "accumulation": 21,
 }
-SCATTERS = {"state of fsdp1": 1, "fsdp1": 1, "hsdp of fsdp1": 1, "offload of fsdp1": 1, "accumulation of fsdp1": 1}
+SCATTERS = {
+    "state of fsdp1": 1,
+    "fsdp1": 1,
+    "hsdp of fsdp1": 1,
+    "offload of fsdp1": 1,
+    "accumulation of fsdp1": 1,
+    "scaler of fsdp1": 1,
+}
 Running = Callable[[str, str, int], Run]
 
 pytestmark = pytest.mark.ranks
@@ -121,6 +134,7 @@ def running(tmp_path: Path) -> Running:
 def test_it_trains_on_cpu_ranks(kind: str, running: Running) -> None:
     run = running(kind, "cpu", 4 if kind.startswith("hsdp") else 2)
     assert run.parameters_changed == 1 and run.losses is not None and len(run.losses) == 3
+    assert all(loss is not None and loss < 100 for loss in run.losses), "none is told as a scaler has made it"
     counts = {name: count for name, count, _ in collective_totals(run.collectives or ())}
     assert counts["all_gather"] == GATHERS.get(kind, 7)
     assert counts["reduce_scatter"] == SCATTERS.get(kind, 4)

@@ -14,6 +14,7 @@ import torch.distributed as dist
 import torch.distributed.device_mesh
 from torch.overrides import TorchFunctionMode
 
+from fsdp_lint.verify.instrument.fsdp1 import map_fsdp1
 from fsdp_lint.verify.instrument.mapping import Mapping, asked_by_torch
 from fsdp_lint.verify.instrument.stand_ins import map_cuda
 
@@ -24,7 +25,7 @@ def map_to_cpu(mapping: Mapping, ranks: int) -> None:
     map_cuda(mapping, ranks)
     _map_meshes(mapping)
     _map_contexts(mapping)
-    _map_state_dicts(mapping)
+    map_fsdp1(mapping)
     map_gloo(mapping)
     _map_load(mapping)
     _prefer_foreach()
@@ -101,7 +102,7 @@ def _map_meshes(mapping: Mapping) -> None:
 
 
 def _map_contexts(mapping: Mapping) -> None:
-    """What takes a device and is no function of tensors: autocast, the default device, modules, FSDP1's device."""
+    """What takes a device and is no function of tensors: autocast, the default device, modules, DDP's devices."""
     autocast, default = torch.autocast.__init__, torch.set_default_device
 
     @functools.wraps(autocast)
@@ -134,18 +135,6 @@ def _map_contexts(mapping: Mapping) -> None:
         scaler(self, cpu_for(device, mapping), *args, **kwargs)  # one for CUDA would be off, and scale nothing
 
     torch.amp.GradScaler.__init__ = init_scaler
-    wrapper = torch.distributed.fsdp.FullyShardedDataParallel
-    start = wrapper.__init__
-
-    @functools.wraps(start)
-    def init(self: Any, *args: Any, **kwargs: Any) -> None:
-        # Without a device it looks for an accelerator, and raises where there is none.
-        mapping.note("FullyShardedDataParallel(device_id=...)")
-        if kwargs.pop("cpu_offload", None) is not None:  # that asks for a GPU's streams; all is on the CPU as it is
-            mapping.note("FullyShardedDataParallel(cpu_offload=...)")
-        start(self, *args, **{**kwargs, "device_id": torch.device("cpu")})
-
-    wrapper.__init__ = init
     parallel = torch.nn.parallel.DistributedDataParallel
     begin = parallel.__init__
 
@@ -157,23 +146,6 @@ def _map_contexts(mapping: Mapping) -> None:
         begin(self, *args, **kwargs)
 
     parallel.__init__ = init_ddp
-
-
-def _map_state_dicts(mapping: Mapping) -> None:
-    """FSDP1 offloads a gathered state dict from the GPU; on the CPU it frees what it has just gathered, and stops."""
-    for kind in (torch.distributed.fsdp.FullStateDictConfig, torch.distributed.fsdp.ShardedStateDictConfig):
-        kind.__init__ = _not_offloading(kind.__init__, kind.__name__, mapping)
-
-
-def _not_offloading(start: Any, name: str, mapping: Mapping) -> Any:
-    @functools.wraps(start)
-    def init(self: Any, *args: Any, **kwargs: Any) -> None:
-        start(self, *args, **kwargs)
-        if self.offload_to_cpu:
-            mapping.note(f"{name}(offload_to_cpu=...)")
-            self.offload_to_cpu = False
-
-    return init
 
 
 def map_gloo(mapping: Mapping) -> None:

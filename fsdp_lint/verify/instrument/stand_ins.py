@@ -74,7 +74,7 @@ _REFUSED = {
     ),
     "torch.accelerator": ("Graph",),
     "torch.cuda.comm": ("broadcast", "broadcast_coalesced", "reduce_add", "reduce_add_coalesced", "scatter", "gather"),
-    "torch.cuda.nccl": ("all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter", "version", "unique_id"),
+    "torch.cuda.nccl": ("all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter", "unique_id"),
     "torch.cuda.tunable": (
         "get_results",
         "get_validators",
@@ -116,6 +116,7 @@ _SILENT_OF_ACCELERATORS = (
 )
 _OF_SNAPSHOTS = ("_record_memory_history", "_dump_snapshot")
 _OF_NVTX = ("range_push", "range_pop", "range_start", "range_end", "mark")
+_NCCL = (2, 27, 3)  # its version
 _MEMORY = 80 * 2**30  # bytes of the GPU that is pretended
 
 
@@ -187,6 +188,7 @@ def map_cuda(mapping: Mapping, ranks: int) -> None:
         ("torch.cuda.nvtx", cuda.nvtx, {**dict.fromkeys(_OF_NVTX, _nothing), "range": _no_context}),
         ("torch.cuda.profiler", cuda.profiler, {"start": _nothing, "stop": _nothing, "profile": _no_context}),
         ("torch.cuda.tunable", cuda.tunable, _of_tunable()),
+        ("torch.cuda.nccl", cuda.nccl, {"version": lambda: _NCCL}),
         ("torch.autograd.profiler", torch.autograd.profiler, {"emit_nvtx": _no_context}),
         ("torch.distributed", torch.distributed, {"is_nccl_available": lambda: True}),
         ("torch", torch, {"get_device_module": lambda *_: cuda}),

@@ -4,6 +4,7 @@ A program that builds no optimizer of torch's, but goes backwards, has a step wi
 
 from __future__ import annotations
 
+import functools
 import importlib
 import time
 import weakref
@@ -17,7 +18,11 @@ from fsdp_lint.verify.instrument.sites import Sites, inside
 
 COUNTED = 1  # the first step makes what later ones find; in the second all is counted
 WARM = 3  # from this step on steps are timed: nothing is counted there, and the one before has warmed up without it
-_SCALE = "_fsdp_lint_scale"
+_UNSCALED = "_fsdp_lint_unscaled"  # on a scaled loss, the program's own
+_SCALERS = (  # FSDP1's has a `scale` of its own
+    ("torch.amp.grad_scaler", "GradScaler"),
+    ("torch.distributed.fsdp.sharded_grad_scaler", "ShardedGradScaler"),
+)
 _PRETENDED = "torch/distributed/checkpoint/state_dict.py:_init_optim_state"  # a step that only makes state
 
 
@@ -58,8 +63,7 @@ class Steps:
             self.backward_site = self.sites.here()
             for root in tensors if isinstance(tensors, (list, tuple)) else (tensors,):
                 if isinstance(root, torch.Tensor) and root.numel() == 1:
-                    loss = local(root).detach().clone()
-                    self._losses[-1].append(loss / getattr(root, _SCALE, 1.0))
+                    self._losses[-1].append(local(getattr(root, _UNSCALED, root)).detach().clone())
             inner, self._going_back = self._going_back, True  # checkpoints go backwards inside a backward
             try:
                 result = real(tensors, *args, **kwargs)
@@ -75,16 +79,9 @@ class Steps:
 
     def _follow_scaling(self) -> None:
         """The losses that are told are the program's, not those that a gradient scaler has made of them."""
-        kind: Any = importlib.import_module("torch.amp.grad_scaler").GradScaler
-        real = kind.scale
-
-        def scale(scaler: Any, outputs: Any) -> Any:
-            scaled = real(scaler, outputs)
-            if isinstance(scaled, torch.Tensor) and scaler.is_enabled():
-                setattr(scaled, _SCALE, scaler.get_scale())
-            return scaled
-
-        kind.scale = scale
+        for home, name in _SCALERS:
+            kind = getattr(importlib.import_module(home), name)
+            kind.scale = _remembering(kind.scale)
 
     @property
     def losses(self) -> list[float | None]:
@@ -143,3 +140,14 @@ class Steps:
         event = torch.cuda.Event(enable_timing=True)
         event.record()
         return event
+
+
+def _remembering(real: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(real)
+    def scale(scaler: Any, outputs: Any) -> Any:
+        scaled = real(scaler, outputs)
+        if isinstance(scaled, torch.Tensor) and scaled is not outputs:
+            setattr(scaled, _UNSCALED, outputs.detach())
+        return scaled
+
+    return scale
