@@ -12,8 +12,9 @@ import libcst as cst
 from fsdp_lint.source.file import Site, children
 from fsdp_lint.trace.decorators import Decorators
 from fsdp_lint.trace.events import Attach, LoopOverPart, RepointOptimizer, SetEntry, SetFlag, Shard, Swallow, Tie
-from fsdp_lint.trace.expressions import LONG, UNROLL
+from fsdp_lint.trace.expressions import LONG
 from fsdp_lint.trace.generators import may_stop, untested
+from fsdp_lint.trace.invocations import UNROLL
 from fsdp_lint.trace.models import lightning, table
 from fsdp_lint.trace.models.api import Call
 from fsdp_lint.trace.splitting import split_unevenly

@@ -16,12 +16,16 @@ from fsdp_lint.trace.events import CallMethod, CheckClass, Event, Initialise, Re
 from fsdp_lint.trace.models.api import Call
 from fsdp_lint.trace.trace import Trace
 from fsdp_lint.trace.values import (
+    MISSING,
     Choice,
     Class,
+    External,
     Guards,
     Instance,
     Literal,
+    Mapping,
     Module,
+    Params,
     Rank,
     Unknown,
     Value,
@@ -342,6 +346,30 @@ class State:
                 self._write(*at, options[0][0])
             else:
                 self._write(*at, choice(options))
+
+    def merge(self, into: Mapping, value: Value) -> None:
+        """`into.update(value)`."""
+        value = self.possible(value)
+        if isinstance(value, Mapping):
+            for key, content in value.items.items():
+                self.put(into, key, content)
+            into.rest.extend(value.rest)
+            into.open = into.open or value.open
+        elif isinstance(value, Params):
+            into.rest.append(value)
+        else:
+            into.open = True
+            into.rest.append(value)
+
+    def put(self, into: Mapping, key: Any, content: Value) -> None:
+        """`into[key] = content`, under the guards of here."""
+        guards = tuple(g for g in self.guards if g not in into.born and (g.key, g.holds) not in self.certain)
+        old = into.items.get(key)
+        if not guards:
+            into.items[key] = content
+            return
+        missing = old if old is not None else External(name="missing", dotted=MISSING)
+        into.items[key] = Choice(options=((content, guards), (missing, ())))
 
     def each_option(self, value: Value, run: Callable[[Value], Value]) -> Value:
         """Does the same with every value that `value` can be, under its guards, and joins the results."""
