@@ -35,9 +35,10 @@ def try_all() -> Mapping[str, Any]:
     from fsdp_lint.verify.instrument.sites import Sites
 
     devices.map_to_cpu(Mapped(Sites(os.path.abspath("train.py"))), 2)
-    found, rank = {}, int(os.environ["RANK"])
+    found: dict[str, Any] = {}
+    rank = int(os.environ["RANK"])
 
-    found["unnamed"] = _unnamed()
+    found["unnamed"], found["autocast"] = _unnamed(), _autocast()
 
     def train(optimizer: Any) -> None:
         for group in optimizer.param_groups:
@@ -65,8 +66,7 @@ def try_all() -> Mapping[str, Any]:
     return found
 
 
-# The same with and without a GPU: errors and their kinds, what torch.cuda imports, and types that torch makes at random
-# requests of tensors (`torch.cuda.FloatTensor`), which refuse by themselves.
+# The same with and without a GPU: errors and their kinds, what torch.cuda imports, and types, which are the CPU's.
 HARMLESS = re.compile(
     r"\w+(Tensor|Storage|Error)$|cudaStatus|check_error|device_of|cast|lru_cache|classproperty|NewType|deprecated"
     r"|amp_definitely_not_available|autocast|custom_[bf]wd|GradScaler|Event|Stream|Graph"
@@ -99,6 +99,26 @@ def _unnamed() -> str:
     return ", ".join(missing)
 
 
+def _autocast() -> list[str]:
+    """What torch says of autocast of CUDA outside it, in it, and in an operation that casts its inputs."""
+    import torch
+
+    def double(ctx: Any, x: Any) -> Any:
+        said.append(f"{x.dtype} {torch.is_autocast_enabled()}")
+        return x * 2
+
+    forward = torch.amp.custom_fwd(double, device_type="cuda", cast_inputs=torch.float16)
+    backward = torch.amp.custom_bwd(lambda ctx, grad: grad * 2, device_type="cuda")
+    methods = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
+    doubled: Any = type("Doubled", (torch.autograd.Function,), methods)
+    said = [f"{torch.get_autocast_dtype('cuda')} {torch.is_autocast_enabled('cuda')}"]
+    for dtype in (None, torch.bfloat16):
+        with torch.autocast("cuda", dtype=dtype):
+            said.append(f"{torch.get_autocast_gpu_dtype()} {torch.is_autocast_enabled()}")
+            doubled.apply(torch.ones(2, requires_grad=True)).sum().backward()
+    return said
+
+
 def _tensors(value: Any) -> list[Any]:
     import torch
 
@@ -113,6 +133,8 @@ def test_each_row_of_the_table_is_as_it_says(tmp_path: Path) -> None:
     assert run.trouble is None, run.ranks[0].output[-2000:]
     assert len(ROWS) > 20
     assert not run.ranks[0].measured["unnamed"], "each public function of torch.cuda is mapped or refused"
+    halves = ["torch.float16 False", "torch.float16 True", "torch.float16 False"]
+    assert run.ranks[0].measured["autocast"] == [*halves, "torch.bfloat16 True", "torch.float16 False"]
     for cell, told in ROWS:
         for code in words(cell):
             for rank in run.ranks:

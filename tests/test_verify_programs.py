@@ -63,7 +63,7 @@ KINDS: dict[str, dict[str, str]] = {
     "fsdp1": {"shard": "model = FSDP(model, device_id=local_rank, sync_module_states=True)"},
     "scaler of fsdp1": {
         "shard": "model = FSDP(model, device_id=local_rank)",
-        "late": "from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler\nscaler = ShardedGradScaler()",
+        "late": "from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler as Scaler\nscaler = Scaler()",
         "loop": "scaler.scale(model(torch.randn(4, 32, device='cuda')).pow(2).mean()).backward()",
     },
     "fsdp1 by blocks": {

@@ -14,6 +14,8 @@ import torch.distributed as dist
 import torch.distributed.device_mesh
 from torch.overrides import TorchFunctionMode
 
+from fsdp_lint.verify.instrument.autocasts import map_autocast
+from fsdp_lint.verify.instrument.cuda_types import map_types, of_cpu
 from fsdp_lint.verify.instrument.fsdp1 import map_fsdp1
 from fsdp_lint.verify.instrument.mapping import Mapping, asked_by_torch
 from fsdp_lint.verify.instrument.stand_ins import map_cuda
@@ -24,7 +26,11 @@ def map_to_cpu(mapping: Mapping, ranks: int) -> None:
     _Devices(mapping).__enter__()
     map_cuda(mapping, ranks)
     _map_meshes(mapping)
+    map_autocast(mapping)
+    map_types(mapping, ranks)
     _map_contexts(mapping)
+    _map_ddp(mapping)
+    _map_profilers(mapping)
     map_fsdp1(mapping)
     map_gloo(mapping)
     _map_load(mapping)
@@ -69,6 +75,9 @@ class _Devices(TorchFunctionMode):
             args = (args[0], "cuda", *args[2:])
         if func is torch._C._nn._parse_to:  # what a module's `to` makes of its arguments
             args = tuple("cuda" if _is_number(each) else each for each in args)
+        if func is torch.Tensor.type:
+            args = tuple(of_cpu(each, self.mapping) for each in args)
+            kwargs = {name: of_cpu(each, self.mapping) for name, each in kwargs.items()}
         if func is torch.device and any(_is_cuda(each) or _is_number(each) for each in (*args, *kwargs.values())):
             if not asked_by_torch():  # which asks for what there is when it makes a group
                 self.mapping.note("device cuda")
@@ -102,16 +111,8 @@ def _map_meshes(mapping: Mapping) -> None:
 
 
 def _map_contexts(mapping: Mapping) -> None:
-    """What takes a device and is no function of tensors: autocast, the default device, modules, DDP's devices."""
-    autocast, default = torch.autocast.__init__, torch.set_default_device
-
-    @functools.wraps(autocast)
-    def init_autocast(self: Any, device_type: Any, *args: Any, **kwargs: Any) -> None:
-        if _is_cuda(device_type):
-            mapping.note("autocast of CUDA")
-        autocast(self, cpu_for(device_type, mapping), *args, **kwargs)
-
-    torch.autocast.__init__ = init_autocast
+    """What takes a device and is no function of tensors: the default device, generators, scalers."""
+    default = torch.set_default_device
     torch.set_default_device = lambda device: default(cpu_for(device, mapping))
     generator: Any = torch.Generator
 
@@ -135,7 +136,10 @@ def _map_contexts(mapping: Mapping) -> None:
         scaler(self, cpu_for(device, mapping), *args, **kwargs)  # one for CUDA would be off, and scale nothing
 
     torch.amp.GradScaler.__init__ = init_scaler
-    parallel = torch.nn.parallel.DistributedDataParallel
+
+
+def _map_ddp(mapping: Mapping) -> None:
+    parallel: Any = torch.nn.parallel.DistributedDataParallel
     begin = parallel.__init__
 
     @functools.wraps(begin)
@@ -146,6 +150,40 @@ def _map_contexts(mapping: Mapping) -> None:
         begin(self, *args, **kwargs)
 
     parallel.__init__ = init_ddp
+    check = parallel._check_comm_hook
+
+    @functools.wraps(check)
+    def check_hook(self: Any, hook: Any) -> None:
+        try:
+            check(self, hook)
+        except TypeError as error:
+            if "NCCL" not in str(error):
+                raise
+            mapping.note(f"register_comm_hook({hook.__name__})")  # it asks which NCCL there is; gloo sums bfloat16 too
+
+    parallel._check_comm_hook = check_hook
+
+
+def _map_profilers(mapping: Mapping) -> None:
+    """What they would see of the GPU, they see of the CPU."""
+    for kind in (torch.profiler._KinetoProfile, torch.profiler.profile):
+        kind.__init__ = _of_cpu_activity(kind.__init__, mapping)
+
+
+def _of_cpu_activity(start: Any, mapping: Mapping) -> Any:
+    cpu, cuda = torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA
+
+    @functools.wraps(start)
+    def init(self: Any, *args: Any, activities: Any = None, **kwargs: Any) -> None:
+        wanted = list(activities or ())
+        if any(each == cuda or (isinstance(each, dict) and cuda in each) for each in wanted):
+            mapping.note("ProfilerActivity.CUDA")
+            activities = [each for each in wanted if each == cpu or (isinstance(each, dict) and cuda not in each)] or [
+                cpu
+            ]
+        start(self, *args, activities=activities, **kwargs)
+
+    return init
 
 
 def map_gloo(mapping: Mapping) -> None:
