@@ -156,3 +156,56 @@ def test_a_program_that_needs_a_gpu_says_which_line_does(running: Running, tmp_p
     (tmp_path / "graph.py").write_text(text, encoding="utf-8")
     run = runner.run(Plan(Target(str(tmp_path / "graph.py")), "cpu", 2, on_cpu=True, timeout=60))
     assert run.steps == 0 and run.troubles[0].site.endswith("graph.py:24") and "CUDAGraph" in run.troubles[0].text
+
+
+STARTS = """\
+import os
+import sys
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch.distributed.fsdp import fully_shard
+
+
+def note(queue):
+    queue.put(1)
+
+
+def begin(rank, count):
+    dist.init_process_group("nccl", rank=rank, world_size=count)
+
+
+def worker(rank, count):
+    queue = mp.get_context("fork").Queue()
+    other = mp.get_context("fork").Process(target=note, args=(queue,))
+    other.start()
+    queue.get()
+    begin(rank, count)
+    model = torch.nn.Linear(4, 4)
+    fully_shard(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x in torch.utils.data.DataLoader([torch.ones(4)] * 8, num_workers=1):
+        model(x).sum().backward()
+        optimizer.step()
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "spawn":
+        context = mp.start_processes(worker, args=(2,), nprocs=2, join=False, start_method="fork")
+        while not context.join():
+            pass
+    for rank in range(2):
+        mp.get_context("spawn").Process(target=worker, args=(rank, 2)).start()
+"""
+
+
+@pytest.mark.parametrize("how", ["spawn", "processes"])
+def test_ranks_are_not_started_twice(how: str, running: Running, tmp_path: Path) -> None:
+    """What `spawn` starts runs in our ranks; other processes that would be ranks are refused, and none else is."""
+    (tmp_path / "start.py").write_text(STARTS, encoding="utf-8")
+    target = Target(str(tmp_path / "start.py"), arguments=(how,))
+    run = runner.run(Plan(target, "cpu", 2, on_cpu=True, steps=3, timeout=60))
+    assert run.steps == (3 if how == "spawn" else 0)
+    if how == "processes":
+        assert run.troubles[0].site.endswith("start.py:38") and "verify starts the ranks" in run.troubles[0].text

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import functools
 import os
-import sys
 from datetime import timedelta
 from typing import Any
 
-import torch
 import torch.distributed as dist
 
 from fsdp_lint.verify.instrument import one_gpu
 from fsdp_lint.verify.instrument.mapping import Mapping
+from fsdp_lint.verify.instrument.spawned import spawn_here
 from fsdp_lint.verify.plan import Plan
 
 _WITH_NCCL = ("nccl", "cuda")
@@ -49,7 +48,7 @@ def lead(plan: Plan, mapping: Mapping) -> None:
 
     dist.init_process_group = dist.distributed_c10d.init_process_group = init_process_group
     dist.new_group = dist.distributed_c10d.new_group = group
-    _spawn_here(plan, mapping)
+    spawn_here(mapping)
 
 
 def _take_our_port(args: Any, kwargs: dict[str, Any], mapping: Mapping) -> None:
@@ -63,14 +62,3 @@ def _take_our_port(args: Any, kwargs: dict[str, Any], mapping: Mapping) -> None:
     if isinstance(method, str) and method.startswith("tcp://"):
         mapping.note("init_method to a free port")
         kwargs["init_method"] = f"tcp://{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
-
-
-def _spawn_here(plan: Plan, mapping: Mapping) -> None:
-    """A program that spawns one process a GPU has its ranks already: each runs the function itself."""
-
-    def spawn(fn: Any, args: Any = (), nprocs: int = 1, *_: Any, **__: Any) -> None:
-        mapping.note("spawn: its function runs in our ranks")
-        fn(int(os.environ["RANK"]), *args)
-
-    torch.multiprocessing.spawn = spawn
-    sys.modules["torch.multiprocessing.spawn"].spawn = spawn  # type: ignore[attr-defined]
