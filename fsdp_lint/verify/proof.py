@@ -82,19 +82,31 @@ class Proof:
     def obstacle(self) -> str:
         """Why it did not run, in one line."""
         if not self.before.troubles:
-            return f"{self.plan.target.name}: {self._no_step}, and there is no finding to judge"
+            return f"{self.plan.target.name}: {self._no_step}, and {self._unjudged}"
         trouble = self.before.troubles[0]
         if trouble.kind == "refused":
             return trouble.text
+        if self.before.cannot:
+            can = "--mode cpu or nccl can"
+            return f"{self.plan.target.name} stops before its first step: {self.before.cannot}{trouble.place}; {can}"
         why = f"{self.plan.target.name} failed before its first step: {trouble.text}{trouble.place}"
         if self.plan.mode == "simulate":
             return f"{why}; if it is the simulated group that cannot do it, --mode cpu or nccl can"
         return why
 
     @property
+    def _unjudged(self) -> str:
+        count = len(self.verdicts)
+        if not count:
+            return "there is no finding to judge"
+        return f"without one the {f'{count} findings' if count > 1 else 'finding'} cannot be judged"
+
+    @property
     def _no_step(self) -> str:
         """What was missing for a step to be counted."""
         first = self.before.first
+        if first is not None and "time limit" in first.ended:
+            return first.ended
         built = first.optimizer_site if first is not None else ""
         if built:
             return f"the optimizer that is built at {os.path.relpath(built)} makes no step"
@@ -203,7 +215,7 @@ def _in_mode(plan: Plan, found: _Found, by_hand: dict[str, bytes] | None, progre
     if wanted != plan:  # only now it is known that a mistake in another file shows later than this run went
         plan, before = wanted, runner.run(wanted, progress, f"{name}before, to its save")
     replaced, errors = (by_hand, ()) if by_hand else found.texts(files)
-    after = _after(plan, replaced, progress, f"{name}after") if replaced else None
+    after = _after(plan, replaced, files, progress, f"{name}after") if replaced else None
     verdicts = judge(report.findings, before, after)
     wished = found.wish.expectations
     kept = [each.check(before, after.run if after is not None else before) for each in wished]
@@ -211,14 +223,14 @@ def _in_mode(plan: Plan, found: _Found, by_hand: dict[str, bytes] | None, progre
     return Proof(plan, before, after, verdicts, kept, hashes, (*report.errors, *errors))
 
 
-def _after(plan: Plan, replaced: dict[str, bytes], progress: Silent, name: str) -> After:
+def _after(plan: Plan, replaced: dict[str, bytes], files: Sequence[str], progress: Silent, name: str) -> After:
+    """The run with the texts that replace files; `files` are those that the run before has loaded."""
     run = runner.run(plan.after(replaced), progress, name)
-    missing = [
-        os.path.relpath(path)
-        for path, text in sorted(replaced.items())
-        if run.loaded.get(path) != hashlib.sha256(text).hexdigest()
-    ]
-    return After(run, texts.as_pairs(replaced), tuple(missing))
+    missing = [path for path in sorted(replaced) if run.loaded.get(path) != hashlib.sha256(replaced[path]).hexdigest()]
+    # A revision changes tests and other programs too, which no run loads; where none is loaded, nothing is proved.
+    aside = [path for path in missing if path not in files] if len(missing) < len(replaced) else []
+    not_loaded = tuple(os.path.relpath(path) for path in missing if path not in aside)
+    return After(run, texts.as_pairs(replaced), not_loaded, tuple(aside))
 
 
 def find_entry(target: Target) -> str:

@@ -128,7 +128,14 @@ def conclusion(proof: Proof) -> str:
     told = ", ".join(f"{count} {verdict}" for verdict, count in counts.items()) or "none"
     wrong = sum(not kept.holds for kept in proof.kept)
     expected = f" Expectations: {len(proof.kept) - wrong} of {len(proof.kept)} hold." if proof.kept else ""
-    return f"Findings: {told}.{expected}"
+    return f"Findings: {told}.{expected}{_stopped(proof)}"
+
+
+def _stopped(proof: Proof) -> str:
+    """That the time was up before a step was made, where it was."""
+    runs = {"before": proof.before} | ({"after": proof.after.run} if proof.after is not None else {})
+    early = [f"{name}: {run.ended}" for name, run in runs.items() if not run.steps and "time limit" in run.ended]
+    return f" {'; '.join(early)}." if early else ""
 
 
 def ranks(proof: Proof) -> str:
@@ -250,7 +257,8 @@ def fixed(proof: Proof) -> Iterator[str]:
     """Which fixed files the after-run has loaded."""
     for path, wanted in sorted(proof.hashes.items()):
         loaded = proof.after.run.loaded.get(path) if proof.after is not None else None
-        state = "loaded" if loaded == wanted else "NOT loaded"
+        aside = proof.after is not None and path in proof.after.aside
+        state = "loaded" if loaded == wanted else "not part of this run" if aside else "NOT loaded"
         yield f"fixed file {os.path.relpath(path)}: {state}, sha256 {wanted[:16]}"
     if proof.after is None:
         yield "no after-run: no fix changes a file (--after FILE runs one that was made by hand)"
@@ -277,6 +285,8 @@ def remarks(run: Run, name: str, before: Run) -> Iterator[str]:
     for trouble in run.troubles[:1]:
         yield f"{name}: rank {trouble.rank} {trouble.text}{trouble.place}"
         yield from (f"  | {line}" for line in trouble.log.rstrip().splitlines()[-12:])
+        if run.mode == "simulate" and run.steps and trouble.kind == "error":
+            yield "  if it is the simulated group that cannot do it, --mode cpu or nccl can"
     if run.hung:
         yield f"{name}: the ranks hang: {run.difference or 'their collectives are the same as far as they were logged'}"
 

@@ -28,7 +28,7 @@ def _encoded(path: Path, text: str) -> bytes:
 
 def from_hand(given: str, entry: str, root: Path) -> dict[str, bytes]:
     """The files that a hand-made fix changes: `given` is a file in place of the script, a folder that is laid over the
-    project (or over the script's folder), or a git revision of the project. Raises CannotRun."""
+    project, or over a folder of it that has its files, or a git revision of the project. Raises CannotRun."""
     path = Path(given)
     if path.is_dir():
         texts = _from_folder(path.resolve(), entry, root)
@@ -47,14 +47,19 @@ def _same(name: str, text: bytes) -> bool:
 
 
 def _from_folder(folder: Path, entry: str, root: Path) -> dict[str, bytes]:
-    script = Path(os.path.realpath(entry))
-    bases = [base for base in (root.resolve(), *script.parents) if script.is_relative_to(base)]
-    for base in bases:
-        if (folder / script.relative_to(base)).is_file():
-            break
-    else:
-        base = script.parent
-    return {str(base / each.relative_to(folder)): each.read_bytes() for each in sorted(folder.rglob("*.py"))}
+    """Laid over the folder, from the project's down to the script's, in which most of its files are."""
+    script, root = Path(os.path.realpath(entry)), root.resolve()
+    names = [each.relative_to(folder) for each in sorted(folder.rglob("*.py"))]
+    bases = [base for base in script.parents if base.is_relative_to(root)] or [*script.parents]
+
+    def fits(base: Path) -> tuple[int, bool]:
+        own = script.is_relative_to(base) and script.relative_to(base) in names
+        return sum((base / name).is_file() for name in names), own
+
+    base = max((root, *bases), key=fits)
+    if names and not fits(base)[0]:
+        raise CannotRun(f"--after {folder.name}: the project {root} has none of its files in the same place")
+    return {str(base / name): (folder / name).read_bytes() for name in names}
 
 
 def _from_revision(revision: str, folder: Path) -> dict[str, bytes]:

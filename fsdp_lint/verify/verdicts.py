@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -30,11 +31,18 @@ class Verdict:
 
 @dataclass(frozen=True)
 class After:
-    """The run after the fix: the texts that stood in for files, and why it does not count if one was not loaded."""
+    """The run after the fix: the texts that stood in for files, and why it does not count if one was not loaded.
+    `aside` are the paths of replaced files that neither run has loaded."""
 
     run: Run
     texts: Mapping[str, tuple[str, str]]
     not_loaded: tuple[str, ...] = ()
+    aside: tuple[str, ...] = ()
+
+    def not_loaded_for(self, finding: LocatedFinding) -> tuple[str, ...]:
+        """The files without which the run says nothing of this finding."""
+        own = os.path.realpath(finding.place.path)
+        return self.not_loaded or ((os.path.relpath(own),) if own in self.aside else ())
 
 
 def judge(findings: Sequence[LocatedFinding], before: Run, after: After | None) -> list[Verdict]:
@@ -46,7 +54,8 @@ def _judge(finding: LocatedFinding, before: Run, after: After | None) -> Verdict
     probe = probe_of(finding.name)
     if probe is None:
         return Verdict(finding, NOT_OBSERVABLE, "a run does not show it")
-    other = after.run if after is not None and not after.not_loaded else None
+    not_loaded = after.not_loaded_for(finding) if after is not None else ()
+    other = after.run if after is not None and not not_loaded else None
     was = probe(Case(before, _sites(finding, {}), other))
     if was.seen is None:
         return Verdict(finding, NOT_OBSERVABLE, was.text)
@@ -56,8 +65,8 @@ def _judge(finding: LocatedFinding, before: Run, after: After | None) -> Verdict
         return Verdict(finding, NOT_SEEN, was.text)
     if after is None:
         return Verdict(finding, SEEN, was.text)
-    if after.not_loaded:
-        return Verdict(finding, NOT_RUN, f"{was.text}; the fixed {', '.join(after.not_loaded)} was not loaded")
+    if not_loaded:
+        return Verdict(finding, NOT_RUN, f"{was.text}; the fixed {', '.join(not_loaded)} was not loaded")
     if after.run.cannot:
         return Verdict(finding, NOT_OBSERVABLE, f"before: {was.text}; after: {after.run.cannot}")
     sites = _sites(finding, after.texts)
