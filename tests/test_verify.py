@@ -141,7 +141,10 @@ def test_what_one_mode_cannot_run_another_can(proved: Prove) -> None:
     text = text.replace("for layer in model:\n    fully_shard(layer)\n", "")
     proof = proved(files={"train.py": text}, mode="simulate", beside=("cpu",))
     assert proof.ran and not proof.ran_here
-    assert "could not be run in this mode: train.py failed before its first step" in report.to_text(proof)
+    told = report.to_text(proof)
+    assert (
+        "could not be run in this mode: train.py stops before its first step: DDP does not run in a simulated" in told
+    )
     assert proof.beside[0].before.steps == 6
 
 
@@ -167,6 +170,16 @@ def test_a_rank_that_a_signal_ends_is_no_hang(name: str, code: int, proved: Prov
     assert not proof.before.hung and proof.before.ended.startswith(f"was ended by {name} (")
     assert f"rank 1 was ended by {name}" in (told := report.to_text(proof))
     assert "; its last collective was at train.py:18" in told, "not where it ended: that is not known"
+
+
+def test_what_was_measured_until_a_signal_ends_the_ranks_is_told(proved: Prove) -> None:
+    """Nobody can answer SIGKILL, which the kernel sends where memory is full."""
+    proof = proved(files={"train.py": TRAIN.format(before="", after=OPTIMIZER, steps=3, end="os.kill(os.getpid(), 9)")})
+    run = proof.before
+    assert proof.ran and not proof.holds and not run.hung and run.steps == 3
+    assert run.ended == "was ended by SIGKILL (Killed) after 3 steps [which is what a full memory ends in]"
+    assert run.held is not None and run.held.optimizer_state and run.peak_bytes and run.collectives
+    assert run.losses is not None and len(run.losses) == 3 and run.parameters_changed == 1
 
 
 ENDLESS = """\
@@ -564,6 +577,61 @@ def test_a_fixed_file_that_is_not_loaded_proves_nothing(proved: Prove, tmp_path:
     assert "NOT loaded" in report.to_text(proof)
 
 
+BUILT = """\
+import torch
+from torch.distributed.fsdp import fully_shard
+
+
+def build():
+    model = torch.nn.Linear(8, 8).cuda()
+    optimizer = torch.optim.AdamW(model.parameters())
+    fully_shard(model)
+    return model, optimizer
+"""
+BUILDS = """\
+import os
+import torch
+import torch.distributed as dist
+from build import build
+import other
+
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+dist.init_process_group("nccl")
+model, optimizer = build()
+for step in range(100):
+    model(torch.randn(4, 8, device="cuda")).pow(2).mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+@pytest.mark.parametrize(("drops", "said"), [("", "confirmed"), ("import other\n", "not run")])
+def test_a_fix_by_hand_may_change_files_that_the_run_does_not_load(drops: str, said: str, proved: Prove) -> None:
+    """The folder has no script, and lies over the project's folder that has its files. What the run before has loaded
+    must be loaded again."""
+    old, new = "    fully_shard(model)\n", "    optimizer = torch.optim.AdamW(model.parameters())\n"
+    fixed = BUILT.replace(new, "").replace(old, old + new)
+    files = {"src/app/build.py": BUILT, "src/app/train.py": BUILDS, "src/app/other.py": "", "src/app/test_it.py": ""}
+    fix = {
+        "fix/app/build.py": fixed,
+        "fix/app/test_it.py": "x = 1\n",
+        "fix/app/new.py": "",
+        "fix/app/other.py": "x = 1\n",
+    }
+    if drops:
+        fix["fix/app/train.py"] = BUILDS.replace(drops, "")
+    proof = proved(Target("src/app/train.py"), files={**files, **fix}, after="fix", steps=2)
+    assert verdict(proof, "optimizer-before-shard")[0] == said
+    told = report.to_text(proof)
+    assert "fixed file src/app/test_it.py: not part of this run" in told
+    assert f"fixed file src/app/other.py: {'NOT loaded' if drops else 'loaded'}" in told
+
+
+def test_a_folder_that_fits_nowhere_is_no_fix(proved: Prove) -> None:
+    with pytest.raises(CannotRun, match="has none of its files"):
+        proved(files={"train.py": WRONG, "fix/elsewhere/loop.py": "x = 1\n"}, after="fix")
+
+
 def test_what_is_expected_is_compared_with_the_after_run(proved: Prove) -> None:
     wanted = ("peak<=1GiB", "saving>=99%", "changed>=100%", "step<=5ms")
     proof = proved(files={"train.py": WRONG}, expectations=tuple(map(Expectation.parse, wanted)))
@@ -667,6 +735,7 @@ def test_memory_that_does_not_suffice_is_a_result(end: str, proved: Prove) -> No
     proof = proved(files={"train.py": TRAIN.format(before="", after=OPTIMIZER, steps=1, end=end)})
     assert proof.ran and proof.before.ended.startswith("out of memory (peak ")
     assert proof.before.peak_bytes, "the peak is told, too"
+    assert f"(peak {proof.before.peak_bytes:,} bytes)" in proof.before.ended
 
 
 def test_what_cannot_be_simulated_is_named(proved: Prove) -> None:
@@ -674,7 +743,34 @@ def test_what_cannot_be_simulated_is_named(proved: Prove) -> None:
     text = RIGHT.replace("for layer in model:\n    fully_shard(layer)\nfully_shard(model)\n", wrapped)
     proof = proved(files={"train.py": text}, mode="simulate")
     assert not proof.ran
-    assert "train.py:" in proof.obstacle and "--mode cpu or nccl" in proof.obstacle
+    assert "DDP does not run in a simulated group at train.py:" in proof.obstacle
+    assert "--mode cpu or nccl" in proof.obstacle
+
+
+def test_an_exchange_of_objects_is_no_full_memory_in_simulate(proved: Prove) -> None:
+    """What should come from the rank that is pretended is whatever lies in memory: a size, too."""
+    text = TRAIN.format(before="", after="dist.broadcast_object_list([None], src=1)\n" + OPTIMIZER, steps=3, end="")
+    proof = proved(files={"train.py": text}, mode="simulate")
+    assert not proof.ran
+    told = "broadcast_object_list exchanges objects, which the pretended group cannot do at train.py:14; --mode cpu"
+    assert told in proof.obstacle
+
+
+def test_an_exchange_of_states_ends_a_simulated_run_as_a_save_does(proved: Prove) -> None:
+    sharded = "    fully_shard(layer)\nfully_shard(model)"
+    text = TRAIN.format(before="", after=OPTIMIZER, steps=3, end="FSDP.optim_state_dict(model, optimizer)")
+    text = text.replace("import fully_shard", "import FullyShardedDataParallel as FSDP")
+    text = text.replace(f"for layer in model:\n{sharded}", "model = FSDP(model, use_orig_params=True)")
+    proof = proved(files={"train.py": text}, mode="simulate", ranks=4)
+    assert proof.ran and proof.holds
+    assert proof.before.ended == "stopped before FSDP.optim_state_dict, after 3 steps"
+
+
+def test_the_time_limit_before_the_first_step_is_told(proved: Prove) -> None:
+    proof = proved(files={"train.py": RIGHT.replace("optimizer.step()", "while True: pass")}, timeout=5.0)
+    assert not proof.ran
+    limit = "train.py: stopped at the time limit of 5 s, before its first step, and without one the "
+    assert proof.obstacle.startswith(limit), proof.obstacle
 
 
 def test_a_program_that_does_not_end_is_stopped_and_still_told(proved: Prove) -> None:

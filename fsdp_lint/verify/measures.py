@@ -102,10 +102,10 @@ class Layout:
 
 @dataclass(frozen=True)
 class Trouble:
-    """What ended a rank before its time: "error" or "memory" (an exception), "died" (a signal) or "late"; "refused"
-    where the mode cannot be had and nothing ran. Of an exception `causes` tells those that it came of, `lines` all the
-    program's own lines on the way; of a rank that could say nothing, `last` is the line of its last collective, and
-    `idle` the seconds since it began."""
+    """What ended a rank before its time: "error" or "memory" (an exception), "pretended" (an exception that comes of
+    the group of `simulate`), "died" (a signal) or "late"; "refused" where the mode cannot be had and nothing ran. Of an
+    exception `causes` tells those that it came of, `lines` all the program's own lines on the way; of a rank that could
+    say nothing, `last` is the line of its last collective, and `idle` the seconds since it began."""
 
     kind: str
     text: str
@@ -138,7 +138,8 @@ class RankRecord:
     `gpus` holds the peak on each GPU by its number, `backend` what moves the parameters' data, as "nccl for cuda". Of
     the counted step, `memory` has bytes by milliseconds, `timeline` each collective: milliseconds, kind, unit, bytes;
     `backwards` is how many it had. Where no optimizer was built the steps are `by_backwards`; where no step was made,
-    `unstepped` are all collectives.
+    `unstepped` are all collectives. A record is `cut` where its rank was ended by a signal: it has what was measured
+    until then, and no values to compare with those of other ranks.
     """
 
     torch: str
@@ -189,6 +190,7 @@ class RankRecord:
     optimizer_site: str = ""
     visited: tuple[str, ...] = ()
     trouble: Trouble | None = None
+    cut: bool = False
 
     @classmethod
     def from_json(cls, told: Mapping[str, Any]) -> RankRecord:
@@ -241,8 +243,9 @@ class Run:
 
     @property
     def alive(self) -> list[RankRecord]:
-        """The ranks that could still write down what they had measured."""
-        return [record for record in self.records if record is not None]
+        """The ranks that could still write down what they had measured; where all are cut, what they had."""
+        known = [record for record in self.records if record is not None]
+        return [record for record in known if not record.cut] or known
 
     @property
     def first(self) -> RankRecord | None:
@@ -267,10 +270,10 @@ class Run:
     @property
     def cannot(self) -> str:
         """What the mode cannot do, where that has ended the run; "" where it was something else."""
-        said = " ".join(f"{trouble.text} {trouble.log}" for trouble in self.troubles)
-        if self.mode == "simulate" and "comm.cpp" in said:
-            return "DDP does not run in a simulated group"
-        if self.mode == "shared" and "SIGSEGV" in said:
+        beyond = [trouble.text for trouble in self.troubles if trouble.kind == "pretended"]
+        if beyond:
+            return beyond[0]
+        if self.mode == "shared" and any("SIGSEGV" in f"{trouble.text} {trouble.log}" for trouble in self.troubles):
             return "gloo cannot do this with tensors on a GPU (SIGSEGV)"
         return ""
 

@@ -116,8 +116,13 @@ def _start(plan: Plan, notes: Path, progress: Silent) -> list[Ending]:
 
 
 def _record(notes: Path, rank: int) -> RankRecord | None:
-    note = notes / f"{rank}.json"
-    return RankRecord.from_json(json.loads(note.read_text(encoding="utf-8"))) if note.is_file() else None
+    """What the rank wrote down at its end, or else what it had until its last step."""
+    for note in (notes / f"{rank}.json", notes / f"{rank}.so-far.json"):
+        if note.is_file():
+            record = RankRecord.from_json(json.loads(note.read_text(encoding="utf-8")))
+            made = notes / f"{rank}.steps"
+            return dataclasses.replace(record, steps=int(made.read_text())) if record.cut and made.is_file() else record
+    return None
 
 
 def _trouble(rank: int, ending: Ending, records: list[RankRecord | None], notes: Path) -> Trouble | None:
@@ -125,7 +130,7 @@ def _trouble(rank: int, ending: Ending, records: list[RankRecord | None], notes:
     record = records[rank]
     log = notes / f"{rank}.log"
     said = log.read_text(encoding="utf-8", errors="replace")[-_OF_A_LOG:] if log.is_file() else ""
-    if record is not None:
+    if record is not None and not record.cut:
         trouble = record.trouble
         return None if trouble is None else dataclasses.replace(trouble, rank=rank, log=said)
     if ending.late:
@@ -134,6 +139,9 @@ def _trouble(rank: int, ending: Ending, records: list[RankRecord | None], notes:
         kind, text = "died", f"was ended by {_signal(ending.signal)}"
     else:
         kind, text = "died", f"left with exit code {ending.code}"
+    text += f" after {record.steps} steps" if record is not None else ""
+    # We send it to a rank only when its time is up; a rank that sends it to itself is rare.
+    text += " [which is what a full memory ends in]" if ending.signal == signal.SIGKILL else ""
     last = read_calls(notes, rank + 1)[rank]
     idle = time.time() - (notes / f"{rank}.calls").stat().st_mtime if last else 0.0
     return Trouble(kind, text, "", rank, said, last=last[-1].site if last else "", idle=idle)

@@ -15,6 +15,16 @@ from fsdp_lint.verify.measures import Trouble
 _CPU_IS_FULL = "can't allocate memory"  # what the CPU's allocator raises, as a RuntimeError
 _OURS = str(Path(__file__).parents[1])
 _MOST = 2000  # characters of a message, in which the error of a mistake is looked for
+_OBJECTS = (
+    "all_gather_object",
+    "broadcast_object_list",
+    "gather_object",
+    "recv_object_list",
+    "scatter_object_list",
+    "send_object_list",
+)
+_STATES = ("optim_state_dict", "full_optim_state_dict", "sharded_optim_state_dict")
+_OF_DDP = "c10d/comm.cpp"  # where its reducer asserts on a group that gives it no work to wait for
 _CHAIN = 8  # errors that an error came of
 
 
@@ -50,6 +60,28 @@ def trouble_of(error: BaseException, sites: Sites, rank: int) -> Trouble:
         causes=tuple(f"{type(each).__name__}: {str(each)[:_MOST]}" for each in chain),
         lines=tuple(dict.fromkeys(line for each in chain for line in sites.all_of(each.__traceback__))),
     )
+
+
+def what_is_pretended(error: BaseException | None) -> str:
+    """The operation that an error came out of because other ranks are only pretended; "" where it is another error."""
+    for each in _chain(error):
+        if _OF_DDP in str(each):
+            return "DDP"
+        for frame, _ in traceback.walk_tb(each.__traceback__):
+            name, file = frame.f_code.co_name, Path(frame.f_code.co_filename).name
+            if name in _OBJECTS and file == "distributed_c10d.py":
+                return name
+            if name in _STATES and file == "fully_sharded_data_parallel.py":
+                return f"FSDP.{name}"
+    return ""
+
+
+def cannot_be_pretended(operation: str) -> str:
+    """Why `simulate` does not go on with it."""
+    if operation == "DDP":
+        return "DDP does not run in a simulated group"
+    what = "objects" if operation in _OBJECTS else "states"
+    return f"{operation} exchanges {what}, which the pretended group cannot do"
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:

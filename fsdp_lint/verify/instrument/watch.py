@@ -31,7 +31,7 @@ from fsdp_lint.verify.instrument.saves import Saves
 from fsdp_lint.verify.instrument.sites import Sites
 from fsdp_lint.verify.instrument.steps import COUNTED, Steps
 from fsdp_lint.verify.instrument.storages import Storages
-from fsdp_lint.verify.instrument.troubles import show, trouble_of
+from fsdp_lint.verify.instrument.troubles import cannot_be_pretended, show, trouble_of, what_is_pretended
 from fsdp_lint.verify.instrument.values import Values, batch_of
 from fsdp_lint.verify.instrument.wholes import Wholes
 from fsdp_lint.verify.measures import Attempt, Collective, Held, RankRecord, Reading, Save, Trouble
@@ -68,6 +68,7 @@ class Watch:
         self.seen: dict[str, Any] = {}
         self._loaded = set(sys.modules)
         self._ended_loaders = 0
+        self._seen_so_far: dict[str, Any] = {}
         self._batch_hook: Any = None
 
     def install(self) -> None:
@@ -94,7 +95,7 @@ class Watch:
     def _follow_ends(self) -> None:
         """The time limit comes as a signal, which the program may not take for itself; and if it ends the process at
         once, what was seen is written down before."""
-        signal.signal(signal.SIGUSR2, lambda *_: self.leave(f"stopped at the time limit after {self.steps.made} steps"))
+        signal.signal(signal.SIGUSR2, lambda *_: self.leave(self._late()))
         real, mine = signal.signal, os.getpid()
 
         @functools.wraps(real)
@@ -110,6 +111,10 @@ class Watch:
 
         signal.signal = handle  # type: ignore[assignment]
         os._exit = leave_at_once  # type: ignore[assignment]
+
+    def _late(self) -> str:
+        when = f"after {self.steps.made} steps" if self.steps.made else "before its first step"
+        return f"stopped at the time limit of {self.plan.timeout:g} s, {when}"
 
     def _follow_optimizers(self) -> None:
         real = torch.optim.Optimizer.__init__
@@ -231,6 +236,7 @@ class Watch:
                 self.seen["last"] = True
         if number + 1 >= self.plan.steps and not self.plan.until_saved:
             self.leave(f"stopped after {self.steps.made} steps")
+        self._keep_so_far(number)
         done = number + 1 >= self.plan.steps
         note(self.notes, self.rank, "behind the steps" if done else f"step {number + 2} of {self.plan.steps}")
         if number + 1 == self.plan.steps and self._times_steps:
@@ -238,6 +244,32 @@ class Watch:
         self._forget_peak()
         if number + 1 == COUNTED and self.plan.counted != "none":
             self.collectives.timeline.begin()
+
+    def _keep_so_far(self, number: int) -> None:
+        """Writes down what a signal that cannot be answered would take along, as that which a full memory ends in."""
+        if number < self.plan.steps and not (self._times_steps and number > COUNTED):
+            with self._measuring():
+                if number <= COUNTED:
+                    self._seen_so_far = {
+                        "changed": self.values.changed(),
+                        "trained": list(self.values.before),
+                        "sharded": self.values.replicated()[1],
+                    }
+                seen = {**self._of_models(), **self._seen_so_far, **self.seen}
+                seen.pop("last", None)
+                self._write(self._told("", None, seen, cut=True), f"{self.rank}.so-far.json")
+        (self.notes / f"{self.rank}.steps").write_text(str(self.steps.made), encoding="utf-8")
+
+    def _of_models(self) -> dict[str, Any]:
+        """What is known of the models at any time."""
+        elements, size = self.models.size()
+        found = {"wrapper": self.models.wrapper(), "units": self.models.units(), "layouts": layouts(self.models)}
+        return {**found, "elements": elements, "model_bytes": size}
+
+    def _write(self, record: RankRecord, name: str) -> None:
+        unfinished = self.notes / f"{name}.part"
+        unfinished.write_text(json.dumps(dataclasses.asdict(record)), encoding="utf-8")
+        unfinished.rename(self.notes / name)
 
     def _after_save(self) -> None:
         if self.plan.mode == "simulate":
@@ -296,12 +328,12 @@ class Watch:
             ended, error = "stopped with the others", None
         elif ended.startswith("stopped"):
             stopped.touch()
+        beyond = what_is_pretended(error) if self.plan.mode == "simulate" else ""
+        if beyond and self.steps.made:
+            ended, error = f"stopped before {beyond}, after {self.steps.made} steps", None
         if error is not None and not isinstance(error, SystemExit):
             show(error)
-        record = self._record(ended, error)
-        unfinished = self.notes / f"{self.rank}.json.part"
-        unfinished.write_text(json.dumps(dataclasses.asdict(record)), encoding="utf-8")
-        unfinished.rename(self.notes / f"{self.rank}.json")
+        self._write(self._record(ended, error), f"{self.rank}.json")
         note(self.notes, self.rank, "done")
         self._wait_for_others(error)
         with contextlib.suppress(BaseException):
@@ -334,16 +366,16 @@ class Watch:
             seen["plain"] = plain
             seen["buffers"] = self.values.buffers()
             seen["shards"] = self.values.shards()
-            seen["wrapper"] = self.models.wrapper()
-            seen["units"] = self.models.units()
             seen["built"] = self.values.built
-            seen["elements"], seen["model_bytes"] = self.models.size()
-            seen["layouts"] = layouts(self.models)
+            seen.update(self._of_models())
             seen.setdefault("backend", backend_of(self.models))
         seen.pop("last", None)
         if not self.steps.made:
             seen["backwards"] = self.steps.backwards
             seen["unstepped"] = [Collective(*one) for one in self.collectives.take()]
+        return self._told(ended, trouble, seen)
+
+    def _told(self, ended: str, trouble: Trouble | None, seen: dict[str, Any], cut: bool = False) -> RankRecord:
         return RankRecord(
             torch=str(torch.__version__),
             device=_device_name() if self.on_gpu else "cpu",
@@ -366,17 +398,21 @@ class Watch:
             optimizer_site=self.optimizer_site,
             visited=tuple(_visited(self.sites, self._loaded)),
             trouble=trouble,
+            cut=cut,
             **seen,
         )
 
     def _trouble(self, error: BaseException) -> Trouble:
         trouble = trouble_of(error, self.sites, self.rank)
+        beyond = what_is_pretended(error) if self.plan.mode == "simulate" else ""
+        if beyond:
+            return dataclasses.replace(trouble, kind="pretended", text=cannot_be_pretended(beyond))
         if trouble.kind != "memory":
             needs = self.plan.on_cpu and any(word in trouble.text for word in _OF_A_GPU)
             return dataclasses.replace(trouble, text=f"{trouble.text} [{_NEEDS}]") if needs else trouble
         peak = self.storages.peak if self.storages is not None else torch.cuda.max_memory_allocated()
-        self.seen["peak_bytes"] = max(peak, self.seen.get("peak_bytes", 0))
-        return dataclasses.replace(trouble, text=f"out of memory (peak {peak:,} bytes): {trouble.text}")
+        highest = self.seen["peak_bytes"] = max(peak, self.seen.get("peak_bytes", 0))
+        return dataclasses.replace(trouble, text=f"out of memory (peak {highest:,} bytes): {trouble.text}")
 
 
 def _device_name() -> str:
