@@ -16,6 +16,10 @@ ANYWHERE: Mapping[str, tuple[str, ...]] = {
     "cast-after-shard": ("Expected out tensor to have dtype", "Invalid usage of tensors with different dtypes"),
     "ddp-over-fsdp": ("returned an invalid gradient",),
     "fsdp1-kwargs-on-fully-shard": ("fully_shard() got an unexpected keyword argument",),
+    "frozen-in-fsdp1-unit": (
+        "flatten tensors with uniform `requires_grad`",
+        "both parameters with requires_grad=True and",
+    ),
     "deepcopy-sharded": ("FSDP does not support deepcopy", "support the deepcopy protocol"),
     "container-sharded": ("does not support containers that do not implement forward",),
     "tied-weights-split": ("is shared with a parameter already managed by another FSDP group",),

@@ -16,7 +16,7 @@ import torch.distributed as dist
 from fsdp_lint.verify.instrument.mapping import Mapping, asked_by_torch
 from fsdp_lint.verify.instrument.sites import Sites
 
-_OF_A_RANK = {"init_process_group", "init_device_mesh", "fully_shard", "FullyShardedDataParallel"}
+_OF_A_RANK = {"init_process_group", "init_device_mesh"}
 
 
 class StartsRanks(RuntimeError):
@@ -54,7 +54,7 @@ def spawn_here(mapping: Mapping) -> None:
 
 
 def _is_a_rank(process: Any, sites: Sites) -> bool:
-    """Whether what it runs, or the program's own functions that this names, makes a group or shards a model."""
+    """Whether what it runs, or the program's own functions that this names, makes a group."""
     waiting: list[Any] = [process._target or type(process).run]
     seen: set[int] = set()
     while waiting:
@@ -88,5 +88,9 @@ def _codes(value: Any, sites: Sites) -> Iterator[tuple[types.CodeType, dict[str,
 def _named(code: types.CodeType, names: dict[str, Any], sites: Sites) -> list[Any]:
     """What the code names, of its own module and of the program's modules that it names."""
     found = [names[name] for name in code.co_names if name in names]
-    modules = [each for each in found if isinstance(each, types.ModuleType) and sites.own(each.__file__ or "<")]
+    modules = [each for each in found if isinstance(each, types.ModuleType) and sites.own(_file(each))]
     return found + [vars(each)[name] for each in modules for name in code.co_names if name in vars(each)]
+
+
+def _file(module: types.ModuleType) -> str:
+    return getattr(module, "__file__", None) or "<built in>"
