@@ -38,7 +38,7 @@ def try_all() -> Mapping[str, Any]:
     found: dict[str, Any] = {}
     rank = int(os.environ["RANK"])
 
-    found["unnamed"], found["autocast"] = _unnamed(), _autocast()
+    found["unnamed"], found["autocast"], found["batch norm"] = _unnamed(), _autocast(), _batch_norm(rank)
 
     def train(optimizer: Any) -> None:
         for group in optimizer.param_groups:
@@ -119,6 +119,31 @@ def _autocast() -> list[str]:
     return said
 
 
+def _batch_norm(rank: int) -> float:
+    """How far SyncBatchNorm of two ranks, with one and five samples, is from BatchNorm of all six."""
+    import torch
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo")
+    torch.manual_seed(0)
+    plain, synced = torch.nn.BatchNorm2d(3).double(), torch.nn.SyncBatchNorm(3).double()
+    every, pull = torch.randn(6, 3, 2, 2).double() + 1, torch.randn(6, 3, 2, 2).double()
+    mine = slice(0, 1) if rank == 0 else slice(1, None)
+    made = []
+    for layer, part in ((plain, slice(None)), (synced, mine)):
+        x = every[part].clone().requires_grad_()
+        y = layer.cuda()(x)
+        (y * pull[part]).sum().backward()
+        gradient = layer.weight.grad
+        if layer is synced:
+            dist.all_reduce(gradient)
+        made.append((y, x.grad, gradient, layer.running_mean, layer.running_var))
+    dist.destroy_process_group()
+    (y, back, *whole), (part_y, part_back, *others) = made
+    pairs = [(y[mine], part_y), (back[mine], part_back), *zip(whole, others, strict=True)]
+    return max(float((one - other).abs().max()) for one, other in pairs)
+
+
 def _tensors(value: Any) -> list[Any]:
     import torch
 
@@ -135,6 +160,7 @@ def test_each_row_of_the_table_is_as_it_says(tmp_path: Path) -> None:
     assert not run.ranks[0].measured["unnamed"], "each public function of torch.cuda is mapped or refused"
     halves = ["torch.float16 False", "torch.float16 True", "torch.float16 False"]
     assert run.ranks[0].measured["autocast"] == [*halves, "torch.bfloat16 True", "torch.float16 False"]
+    assert max(rank.measured["batch norm"] for rank in run.ranks) < 1e-12
     for cell, told in ROWS:
         for code in words(cell):
             for rank in run.ranks:

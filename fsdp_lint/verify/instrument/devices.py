@@ -15,6 +15,7 @@ import torch.distributed.device_mesh
 from torch.overrides import TorchFunctionMode
 
 from fsdp_lint.verify.instrument.autocasts import map_autocast
+from fsdp_lint.verify.instrument.batch_norm import map_batch_norm
 from fsdp_lint.verify.instrument.cuda_types import map_types, of_cpu
 from fsdp_lint.verify.instrument.fsdp1 import map_fsdp1
 from fsdp_lint.verify.instrument.mapping import Mapping, asked_by_torch
@@ -27,6 +28,7 @@ def map_to_cpu(mapping: Mapping, ranks: int) -> None:
     map_cuda(mapping, ranks)
     _map_meshes(mapping)
     map_autocast(mapping)
+    map_batch_norm(mapping)
     map_types(mapping, ranks)
     _map_contexts(mapping)
     _map_ddp(mapping)
