@@ -79,7 +79,7 @@ def _compared(finding: LocatedFinding, was: Evidence, now: Evidence, after: Run)
     if now.seen is False and not after.troubles and not after.hung:
         return Verdict(finding, CONFIRMED, told)
     if now.seen is False:
-        told += ", but the ranks hang" if after.hung else f", but the run ends with {after.ended}"
+        told += ", but the ranks hang" if after.hung else f", but the run ends early: {after.ended}"
     return Verdict(finding, SEEN, told)
 
 
