@@ -673,9 +673,11 @@ def test_without_an_optimizer_a_step_is_a_backward(proved: Prove) -> None:
 
 
 def test_backwards_before_the_optimizer_is_built_are_forgotten(proved: Prove) -> None:
-    warm = 'for _ in range(3):\n    model(torch.randn(4, 8, device="cuda")).sum().backward()\n'
+    warm = "trial = torch.nn.Linear(8, 1)\ntrial(torch.randn(4, 8)).sum().backward()\ndel trial\n"
+    warm += 'for _ in range(3):\n    model(torch.randn(4, 8, device="cuda")).sum().backward()\n'
     proof = proved(files={"train.py": TRAIN.format(before="", after=warm + OPTIMIZER, steps=99, end="")})
     assert proof.before.steps == 6 and proof.before.held is not None and proof.before.held.optimizer_state
+    assert proof.before.parameters_changed == 1
     assert "a step is a backward" not in report.to_text(proof)
 
 

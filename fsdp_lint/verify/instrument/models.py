@@ -45,6 +45,10 @@ class Models:
         inner = {id(part) for each in matter for part in each.modules() if part is not each}
         self.roots = [each for each in matter if id(each) not in inner]
 
+    def forget(self) -> None:
+        """What was found may be models that the program has tried and dropped: they are looked for again."""
+        self.roots = []
+
     def reshard(self) -> None:
         """FSDP2's root stays gathered after a forward: its own parameters are the sharded ones."""
         for root in self.roots:

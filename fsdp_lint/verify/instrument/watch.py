@@ -125,6 +125,7 @@ class Watch:
             self.models.built(optimizer, self.sites.here())
             self.optimizer_site = self.optimizer_site or self.sites.here()
             if self.steps.optimizer_is_built():
+                self.models.forget()
                 self.values.before = {}
                 self.seen.pop("last", None)
 
