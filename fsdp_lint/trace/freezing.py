@@ -86,8 +86,8 @@ def _frozen_by(event: Event) -> Iterator[tuple[Value, bool | None]]:
         case Thaw(module=module):
             yield module, False
         case UseParameters(how="requires_grad", params=params, to=to):
-            known = isinstance(to, Const) and isinstance(to.value, bool)
-            yield from ((module, not to.value if known and isinstance(to, Const) else None) for module in params.of)
+            frozen = not to.value if isinstance(to, Const) and isinstance(to.value, bool) else None
+            yield from ((module, frozen) for module in params.of)
 
 
 def is_frozen(layer: Module, history: list[tuple[Event, Value, bool]]) -> bool:

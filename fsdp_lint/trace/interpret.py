@@ -469,13 +469,11 @@ class Interpreter(Decorators):
         if split_unevenly(iterable):
             number = self.loop_count + 1
             self.emit(LoopOverPart, self.site(node.iter), over=iterable, number=number, may_stop=may_stop(node.body))
-        self.frame.over.append((iterable, node.body))
         if any(untested(item) is not item for item in items) and may_stop(node.body):
             items = [untested(item) for item in items]
         begins: list[Callable[[], None]]
         begins = [lambda item=item: self.assign(node.target, self.chosen(item)) for item in items]  # type: ignore[misc]
-        self._loop(node.body, exact, begins, began)
-        self.frame.over.pop()
+        self._loop(node.body, iterable, exact, begins, began)
         if node.orelse is not None:
             self.run_body(node.orelse.body)
 
@@ -485,17 +483,18 @@ class Interpreter(Decorators):
         if outcome is False:
             return
         guards = outcome.true if isinstance(outcome, Condition) else ()
-        self.frame.over.append((None, node.body))
         begins: list[Callable[[], None]] = [lambda: self.assume(tuple(g for g in guards if g.kind != "other"))]
-        self._loop(node.body, False, begins, Value().number)
-        self.frame.over.pop()
+        self._loop(node.body, None, False, begins, Value().number)
         if node.orelse is not None:
             self.run_body(node.orelse.body)
 
-    def _loop(self, body: cst.BaseSuite, exact: bool, begins: list[Callable[[], None]], began: int) -> None:
+    def _loop(
+        self, body: cst.BaseSuite, over: Value | None, exact: bool, begins: list[Callable[[], None]], began: int
+    ) -> None:
         """Runs the body once for each beginning. Where these are all rounds there are, one comes after the other, and
-        the loop's number is negative."""
+        the loop's number is negative. `over` is what the loop goes over, None for a `while`."""
         number = self.new_loop(began)
+        self.frame.over.append((over, body))
         self.loops.append(-number if exact else number)
         for begin in begins:
             depth = len(self.guards)
@@ -510,6 +509,7 @@ class Interpreter(Decorators):
                 if more:
                     self.assume(self.not_all(more))
         self.loops.pop()
+        self.frame.over.pop()
 
     def with_(self, node: cst.With) -> None:
         """`with`: contexts are entered in order, and left."""

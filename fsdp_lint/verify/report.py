@@ -270,9 +270,8 @@ def remarks(run: Run, name: str, before: Run) -> Iterator[str]:
     first = run.first
     if first is not None and first.by_backwards:
         yield f"{name}: no optimizer of torch's was built, so a step is a backward"
-    mapped = dict(line.split("\t") for line in first.mapped) if first is not None else {}
-    if name != "before" and before.first is not None:
-        mapped = {what: site for what, site in mapped.items() if what not in _mapped(before)}
+    told = {} if name == "before" else _mapped(before)
+    mapped = {what: site for what, site in _mapped(run).items() if what not in told}
     if mapped:
         yield f"{'' if name == 'before' else f'{name}: '}mapped, without editing the program:"
         yield from (f"  {what} ({_where(site)})" for what, site in mapped.items())
@@ -291,8 +290,9 @@ def remarks(run: Run, name: str, before: Run) -> Iterator[str]:
         yield f"{name}: the ranks hang: {run.difference or 'their collectives are the same as far as they were logged'}"
 
 
-def _mapped(run: Run) -> set[str]:
-    return {line.partition("\t")[0] for line in run.first.mapped} if run.first is not None else set()
+def _mapped(run: Run) -> dict[str, str]:
+    """What was mapped, and where it was asked for."""
+    return dict(line.split("\t") for line in run.first.mapped) if run.first is not None else {}
 
 
 def _save(save: Save) -> str:

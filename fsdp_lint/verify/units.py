@@ -32,7 +32,7 @@ def tree(run: Run) -> list[Unit]:
     if run.collectives is None:
         return []
     gathered: dict[str, int] = {}
-    for one in run.collectives or ():
+    for one in run.collectives:
         if one.unit:
             gathered[one.unit] = gathered.get(one.unit, 0) + (one.bytes if one.kind == "all_gather" else 0)
     known = [name or ROOT for name in (run.first.units if run.first is not None else ())]
