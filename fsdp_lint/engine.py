@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import gc
+import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from fsdp_lint.findings import Applicability, Coverage, LocatedFinding, Report
 from fsdp_lint.settings import Settings, torch_range
-from fsdp_lint.source.discover import NOTEBOOK, SETTINGS, around, discover
+from fsdp_lint.source.discover import NOTEBOOK, SETTINGS, discover, surroundings
 from fsdp_lint.source.words import any_of, spelled_out
 
 # Rules, tables and parsers are imported where a file that speaks of FSDP is found: most files do not.
@@ -72,8 +73,8 @@ def analyse(
         path = stdin[0]
         if path.suffix in SETTINGS:
             return _analyse(_Scope(frozenset({path}), (), (), {path: stdin[1]}, (path,)), settings)
-        near = around([path.parent], settings.root, settings.exclude).files if path.parent.is_dir() else ()
-        files = tuple(sorted({path, *near}))
+        near = surroundings([path.parent], settings.root) if path.parent.is_dir() else ()
+        files = tuple(sorted({path, *discover(near, settings.root, settings.exclude).files}))
         return _analyse(_Scope(frozenset({path}), files, (), {path: stdin[1]}), settings)
     scope = _scope(paths, settings)
     return _analyse(scope, settings) if cache is None or scope.errors else _remembered(scope, settings, cache)
@@ -143,10 +144,11 @@ class _Rounds:
 
 def _scope(paths: Sequence[Path], settings: Settings) -> _Scope:
     given = discover(paths, settings.root, settings.exclude)
-    # Settings alone have no project around them.
-    near = around(paths, settings.root, settings.exclude) if given.files else given
     documents, errors = _documents(given.settings)
-    universe = tuple(sorted({*given.files, *near.files}))
+    universe = given.files
+    near = surroundings(paths, settings.root) if given.files else ()  # settings alone have no project around them
+    if {*near} - {Path(os.path.abspath(path)) for path in paths}:
+        universe = tuple(sorted({*universe, *discover(near, settings.root, settings.exclude).files}))
     return _Scope(frozenset({*given.files, *documents}), universe, (*given.errors, *errors), {}, documents)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fsdp_lint.source.discover import around, discover, project_root
+from fsdp_lint.source.discover import discover, project_root, surroundings
 
 
 @pytest.fixture
@@ -117,15 +117,21 @@ def test_a_folder_that_may_not_be_read_is_named(root: Path) -> None:
 
 def test_a_project_is_looked_at_as_a_whole(root: Path) -> None:
     write(root, "a/x.py", "b/y.py", "b/z.py")
-    assert around([root / "b" / "y.py"], root, ["z.py"]).files == (root / "a" / "x.py", root / "b" / "y.py")
+    assert discover(surroundings([root / "b" / "y.py"], root), root, ["z.py"]).files == (
+        root / "a" / "x.py",
+        root / "b" / "y.py",
+    )
 
 
 def test_without_a_project_only_what_lies_beside_is_looked_at(tmp_path: Path) -> None:
     write(tmp_path, "x.py", "beside.py", "other/y.py", "named/deep/z.py")
-    assert {path.name for path in around([tmp_path / "x.py"], tmp_path).files} == {"x.py", "beside.py"}
-    both = around([tmp_path / "x.py", tmp_path / "named"], tmp_path).files
+    assert {path.name for path in discover(surroundings([tmp_path / "x.py"], tmp_path), tmp_path).files} == {
+        "x.py",
+        "beside.py",
+    }
+    both = discover(surroundings([tmp_path / "x.py", tmp_path / "named"], tmp_path), tmp_path).files
     assert {path.name for path in both} == {"x.py", "beside.py", "z.py"}
-    assert around([tmp_path / "gone" / "x.py"], tmp_path).files == ()
+    assert discover(surroundings([tmp_path / "gone" / "x.py"], tmp_path), tmp_path).files == ()
 
 
 def test_project_root(root: Path) -> None:

@@ -198,6 +198,8 @@ def main() -> None:
     parser.add_argument("--growth", type=int, nargs="+", default=[], metavar="FILES", help="projects of so many files")
     parser.add_argument("--turns", type=int, default=5, help="counted turns (default: 5)")
     arguments = parser.parse_args()
+    # An installed tool has its bytecode, so that runs which may not write it would measure the compiler.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     if arguments.dest and arguments.filter:
         filtered(arguments.dest)
     elif arguments.dest:

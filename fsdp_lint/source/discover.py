@@ -7,32 +7,25 @@ import os
 import stat
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
 
-SKIPPED = (
-    *(".git", ".hg", ".svn", ".venv", "venv", "node_modules", "__pycache__", "__pypackages__", "build", "dist"),
-    *(
-        "*.egg-info",
-        ".eggs",
-        ".tox",
-        ".nox",
-        ".mypy_cache",
-        ".pytest_cache",
-        ".ruff_cache",
-        ".pytype",
-        ".ipynb_checkpoints",
-    ),
-    *("site-packages", ".direnv", ".pyenv", ".idea", ".vscode"),
+SKIPPED = frozenset(
+    {
+        *(".git", ".hg", ".svn", ".venv", "venv", "node_modules", "__pycache__", "__pypackages__", "build", "dist"),
+        *(".eggs", ".tox", ".nox", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".pytype", ".ipynb_checkpoints"),
+        *("site-packages", ".direnv", ".pyenv", ".idea", ".vscode"),
+    }
 )
+SKIPPED_END = ".egg-info"
 NOTEBOOK = ".ipynb"
 SUFFIXES = (".py", NOTEBOOK)
 SETTINGS = (".yaml", ".yml", ".json")
 _PROJECT_FILES = ("pyproject.toml", "fsdp-lint.toml")
+_IGNORES = ".gitignore"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +64,10 @@ def discover(paths: Iterable[Path], root: Path, exclude: Sequence[str] = ()) -> 
         if stat.S_ISDIR(mode):
             walk.start(absolute)
         elif stat.S_ISREG(mode):
-            walk.add(absolute)
+            walk.add(str(absolute))
         else:
             walk.errors.append(f"{path}: neither a file nor a folder")
-    return Discovery(tuple(sorted(walk.files)), tuple(walk.errors), tuple(sorted(walk.settings)))
+    return Discovery(_in_order(walk.files), tuple(walk.errors), _in_order(walk.settings))
 
 
 def not_excluded(paths: Iterable[Path], root: Path, exclude: Sequence[str]) -> list[Path]:
@@ -83,18 +76,23 @@ def not_excluded(paths: Iterable[Path], root: Path, exclude: Sequence[str]) -> l
     return [path for path in paths if not walk.excludes(Path(os.path.abspath(path)), path.is_dir())]
 
 
-def around(paths: Iterable[Path], root: Path, exclude: Sequence[str] = ()) -> Discovery:
-    """The files among which those in `paths` may find what they import, and who imports them.
+def surroundings(paths: Iterable[Path], root: Path) -> list[Path]:
+    """Where the files lie among which those in `paths` may find what they import, and who imports them.
 
     That is the whole project; where nothing marks a project (a script in a home folder, say), it is only what lies
     beside the named files and in the named folders.
     """
     if any((root / name).exists() for name in (*_PROJECT_FILES, ".git")):
-        return discover([root], root, exclude)
+        return [root]
     paths = [Path(os.path.abspath(path)) for path in paths]
     folders = {path.parent for path in paths if not path.is_dir()}
     beside = {each for folder in folders for end in SUFFIXES for each in folder.glob(f"*{end}") if each.is_file()}
-    return discover([*(path for path in paths if path.is_dir()), *beside], root, exclude)
+    return [*(path for path in paths if path.is_dir()), *beside]
+
+
+def _in_order(paths: Iterable[str]) -> tuple[Path, ...]:
+    """Sorted as paths are, folder by folder, without making paths to compare."""
+    return tuple(map(Path, sorted(paths, key=lambda path: path.split(os.sep))))
 
 
 def _patterns(lines: Sequence[str]) -> GitIgnoreSpec | None:
@@ -127,10 +125,12 @@ class _Ignore:
 
 @dataclass
 class _Walk:
+    """One walk. Paths are text here: for thousands of files, objects take longer than the file system does."""
+
     root: Path
     exclude: GitIgnoreSpec | None
-    files: set[Path] = field(default_factory=set)
-    settings: set[Path] = field(default_factory=set)
+    files: set[str] = field(default_factory=set)
+    settings: set[str] = field(default_factory=set)
     errors: list[str] = field(default_factory=list)
     seen: set[str] = field(default_factory=set)
 
@@ -140,25 +140,27 @@ class _Walk:
         for above in reversed(_up_to_git_root(folder)):
             if _ignored(folder, True, ignores):
                 ignores = []
-            ignores += self._ignores_of(above)
-        excluding = not self.excludes(folder, True)
-        self._enter(folder, ignores, [], excluding)
+            if above != folder:
+                ignores += self._ignores_of(above)
+        excluding = self.exclude is not None and not self.excludes(folder, True)
+        self._enter(str(folder), os.path.realpath(folder), ignores, [], excluding)
 
-    def add(self, path: Path) -> None:
+    def add(self, path: str) -> None:
         """Takes a file, as what its name says."""
-        (self.settings if path.suffix in SETTINGS else self.files).add(path)
+        (self.settings if path.endswith(SETTINGS) else self.files).add(path)
 
-    def _enter(self, folder: Path, ignores: list[_Ignore], stack: list[str], excluding: bool) -> None:
-        real = os.path.realpath(folder)
+    def _enter(self, folder: str, real: str, ignores: list[_Ignore], stack: list[str], excluding: bool) -> None:
         if real in stack:
             self.errors.append(f"{folder}: a loop of folders, this link leads back to {real}")
             return
         if real in self.seen:
             return
         self.seen.add(real)
-        links = []
-        for entry in self._entries(folder):
-            path = folder / entry.name
+        entries, links = self._entries(folder), []
+        if any(entry.name == _IGNORES for entry in entries):
+            ignores = ignores + self._ignores_of(Path(folder))
+        for entry in entries:
+            path = entry.path
             try:
                 is_folder = entry.is_dir()
                 is_file = not is_folder and entry.name.endswith((*SUFFIXES, *SETTINGS)) and entry.is_file()
@@ -166,21 +168,23 @@ class _Walk:
                 if entry.name.endswith(SUFFIXES) or error.errno == errno.ELOOP:
                     self.errors.append(f"{path}: {_why(error)}")
                 continue
-            if not (is_folder or is_file) or _skips(path, is_folder, ignores):
+            if not (is_folder or is_file) or (is_folder and _skips(entry.name)):
                 continue
-            if excluding and self.excludes(path, is_folder):
+            if (ignores and _ignored(Path(path), is_folder, ignores)) or (
+                excluding and self.excludes(Path(path), is_folder)
+            ):
                 continue
             if is_file:
                 self.add(path)
             elif entry.is_symlink():
                 links.append(path)
             else:
-                self._enter(path, ignores + self._ignores_of(path), [*stack, real], excluding)
+                self._enter(path, os.path.join(real, entry.name), ignores, [*stack, real], excluding)
         # Links last, so that what lies in this folder too goes by its own name.
         for path in links:
-            self._enter(path, ignores + self._ignores_of(path), [*stack, real], excluding)
+            self._enter(path, os.path.realpath(path), ignores, [*stack, real], excluding)
 
-    def _entries(self, folder: Path) -> list[os.DirEntry[str]]:
+    def _entries(self, folder: str) -> list[os.DirEntry[str]]:
         try:
             with os.scandir(folder) as entries:
                 return sorted(entries, key=lambda entry: entry.name)
@@ -197,19 +201,19 @@ class _Walk:
 
     def _ignores_of(self, folder: Path) -> list[_Ignore]:
         try:
-            lines = (folder / ".gitignore").read_text(encoding="utf-8", errors="replace").splitlines()
+            lines = (folder / _IGNORES).read_text(encoding="utf-8", errors="replace").splitlines()
         except OSError:
             return []
         try:
             patterns = _patterns(lines)
             return [_Ignore(folder, patterns)] if patterns is not None else []
         except ValueError as error:
-            self.errors.append(f"{folder / '.gitignore'}: {error}")
+            self.errors.append(f"{folder / _IGNORES}: {error}")
             return []
 
 
-def _skips(path: Path, is_folder: bool, ignores: Sequence[_Ignore]) -> bool:
-    return (is_folder and any(fnmatch(path.name, each) for each in SKIPPED)) or _ignored(path, is_folder, ignores)
+def _skips(folder: str) -> bool:
+    return folder in SKIPPED or folder.endswith(SKIPPED_END)
 
 
 def _ignored(path: Path, is_folder: bool, ignores: Sequence[_Ignore]) -> bool:
