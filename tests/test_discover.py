@@ -117,8 +117,7 @@ def test_a_folder_that_may_not_be_read_is_named(root: Path) -> None:
 
 def test_a_project_is_looked_at_as_a_whole(root: Path) -> None:
     write(root, "a/x.py", "b/y.py", "b/z.py")
-    found = discover(surroundings([root / "b" / "y.py"], root), root, ["z.py"])
-    assert found.files == (root / "a" / "x.py", root / "b" / "y.py")
+    assert discover(surroundings([root / "b" / "y.py"], root), root, ["z.py"]).files == (
         root / "a" / "x.py",
         root / "b" / "y.py",
     )
