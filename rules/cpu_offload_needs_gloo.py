@@ -3,12 +3,15 @@
 ## What it finds
 
 `fully_shard(..., offload_policy=CPUOffloadPolicy())` in a program whose process group is made with the backend "nccl"
-alone (or with a `device_id` and no backend), and that clips gradients or gathers a full state dict.
+alone, or with no backend, and that clips gradients or gathers a full state dict.
 
 ## Why it is wrong
 
 Offloaded gradients live on the CPU, and NCCL cannot reduce their norm: the first `clip_grad_norm_` raises "No backend
-type associated with device type cpu" (torch 2.4 to 2.13; six public reports).
+type associated with device type cpu" (torch 2.4 to 2.13; six public reports). Where no backend is named, torch takes
+that of the accelerator alone since 2.6 (measured on 2.11 with NCCL, the same error; 2.6 to 2.13 read the same); up to
+2.5 it took gloo for the CPU as well. The message says so, and the rule goes by the newest release that your project
+allows.
 
 ## How to mend it
 
@@ -17,12 +20,12 @@ Name a backend for each device: `init_process_group("cpu:gloo,cuda:nccl")`. With
 
 ## When to leave it
 
-Where nothing is ever reduced on the CPU. Without a backend and without `device_id` torch takes both, and the rule is
-silent, as it is where the backend is a variable.
+Where nothing is ever reduced on the CPU. Where the backend is a variable the rule is silent.
 
 ## References
 
-- https://docs.pytorch.org/docs/stable/distributed.html (backends)
+- https://docs.pytorch.org/docs/stable/distributed.html (backends; "if neither backend nor device_id is provided, c10d
+  will detect the accelerator on the run-time machine and use a backend registered for that detected accelerator")
 - https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html (CPUOffloadPolicy)
 """
 
@@ -36,9 +39,11 @@ from fsdp_lint.rule import Applicability, Finding, Rule, Severity
 from fsdp_lint.trace.events import Collective, InitProcessGroup, Shard
 from fsdp_lint.trace.trace import Trace, called
 from fsdp_lint.trace.values import Const, Object, exclusive, options_of
+from fsdp_lint.trace.versions import newest_is_below
 
 ONE = ("nccl", "cuda:nccl")
 BOTH = "cpu:gloo,cuda:nccl"
+ONE_BACKEND_SINCE = "2.6"
 ON_CPU = frozenset({"clip_grad_norm_", "get_model_state_dict", "get_state_dict", "full_tensor"})
 
 
@@ -46,15 +51,17 @@ def check(trace: Trace) -> Iterator[Finding]:
     """One finding for each process group that offloaded gradients cannot use."""
     needs = [event for event in trace.every(Collective) if event.op in ON_CPU]
     for start in trace.every(InitProcessGroup):
-        if not _only_nccl(start):
+        if not _only_nccl(trace, start):
             continue
+        left_out = f" (since torch {ONE_BACKEND_SINCE}, if none is named)" if _is_left_out(start) else ""
         for shard in trace.every(Shard):
             policy = _offload(shard, start)
             need = next((n for n in needs if not exclusive(n.guards, shard.guards)), None)
             if policy is not None and need is not None:
                 yield Finding(
                     at=start,
-                    message="this process group knows NCCL only, and gradients that are offloaded to the CPU need gloo",
+                    message=f"this process group knows NCCL only{left_out}, and gradients that are offloaded to the "
+                    "CPU need gloo",
                     because=[
                         (policy.site or shard.site, "parameters and gradients are to be offloaded to the CPU"),
                         (shard, f"`{called(shard.module)}` is sharded with this policy"),
@@ -75,13 +82,15 @@ def _offload(shard: Shard, start: InitProcessGroup) -> Object | None:
     return None
 
 
-def _only_nccl(start: InitProcessGroup) -> bool:
+def _is_left_out(start: InitProcessGroup) -> bool:
+    return start.backend is None or (isinstance(start.backend, Const) and start.backend.value is None)
+
+
+def _only_nccl(trace: Trace, start: InitProcessGroup) -> bool:
     if not start.kwargs_known:
         return False
-    if start.backend is None or (isinstance(start.backend, Const) and start.backend.value is None):
-        return start.device_id is not None and not (
-            isinstance(start.device_id, Const) and start.device_id.value is None
-        )
+    if _is_left_out(start):
+        return not newest_is_below(trace.torch, ONE_BACKEND_SINCE)
     return isinstance(start.backend, Const) and start.backend.value in ONE
 
 

@@ -11,8 +11,8 @@ The reduction of a DTensor stays partial until somebody asks for the whole, and 
 on two ranks: a sum of 0.740 and 1.379 where the true one is 2.120; the usual hand-written gradient norm gives 0.715
 and 0.709 for 1.007, with gloo and NCCL alike. In a condition the ranks take different branches, and hang.
 
-`clip_grad_norm_(...).item()` is the same mistake with torch 2.7 to 2.9 only; from 2.10 on it gives the true norm. The
-rule looks at the newest torch release that your project allows.
+`clip_grad_norm_(...).item()` is the same mistake with torch 2.4 to 2.9 only (10.17 for 12.02 on each of them); from
+2.10 on it gives the true norm. The rule looks at the newest torch release that your project allows.
 
 ## How to mend it
 
@@ -54,12 +54,12 @@ def check(trace: Trace) -> Iterator[Finding]:
         if "assert" in event.contexts or trace.in_test(event):
             continue
         clip = event.tensor.form == "norm"
-        if clip and not newest_is_between(trace.torch, "2.7", "2.10"):
+        if clip and not newest_is_between(trace.torch, "2.4", "2.10"):
             continue
         shard = sharded_source(trace, event.tensor, event)
         if shard is None or agreed_later(trace, event.tensor):
             continue
-        what = "the norm that torch 2.7 to 2.9 give" if clip else "a sharded tensor"
+        what = "the norm that torch 2.4 to 2.9 give" if clip else "a sharded tensor"
         yield Finding(
             at=event,
             message=f"{event.how} of {what} is this rank's part of the value, not the whole",

@@ -21,7 +21,8 @@ parameter group of its own.
 
 Where another call shards the ignored module (experts on a mesh of their own), where DDP or `replicate` looks after it,
 or where it is handed to code that the rule cannot see. Where it does not know what is ignored it is
-silent, and so it is for parameters that are picked by their names.
+silent, and so it is for parameters that are picked by their names. Before torch 2.7 `fully_shard` has no
+`ignored_params` and raises a TypeError.
 
 ## References
 
@@ -36,13 +37,18 @@ from fsdp_lint.rule import Finding, Rule, Severity
 from fsdp_lint.trace.events import BuildOptimizer, Freeze, Shard, UseParameters
 from fsdp_lint.trace.trace import Trace, called, covers, ignored_by, related, touches
 from fsdp_lint.trace.values import Value, exclusive, parts
+from fsdp_lint.trace.versions import newest_is_below
+
+IGNORES_SINCE = "2.7"
 
 
 def check(trace: Trace) -> Iterator[Finding]:
     """One finding for each call that is told to ignore what is trained."""
     for shard in trace.every(Shard):
-        if shard.generation == 2 and "ignored_params" not in shard.kwargs:
-            continue  # In FSDP1's words it raises: fsdp1-kwargs-on-fully-shard.
+        if shard.generation == 2 and (
+            "ignored_params" not in shard.kwargs or newest_is_below(trace.torch, IGNORES_SINCE)
+        ):
+            continue  # It raises; in FSDP1's words that is fsdp1-kwargs-on-fully-shard.
         trained: dict[str, BuildOptimizer] = {}
         for module in ignored_by(shard):
             build = _trained_by(trace, module, shard)
