@@ -91,6 +91,12 @@ class Heat:
                         self.heirs.add((path, cls.qualname))
                         self.names.add(cls.name)
                         changed = True
+                    # Whoever makes settings may get what shards as the default of a field.
+                    if (path, cls.qualname) not in self.hot and any(
+                        self.stands_for_hot(index, d) for d in cls.defaults
+                    ):
+                        self._mark((path, cls.qualname), cls.name)
+                        changed = True
                 for name, held in index.contents.items():
                     if any(self.stands_for_hot(index, one) for one in held):
                         changed |= self._mark_holders(index, name, indexes)

@@ -63,13 +63,14 @@ class FunctionInfo:
 
 @dataclass(slots=True)
 class ClassInfo:
-    """A class: its bases as written and its methods' names."""
+    """A class: its bases as written, its methods' names, and the names in what its body assigns: defaults of fields."""
 
     name: str
     qualname: str
     row: int
     bases: tuple[str, ...]
     methods: tuple[str, ...]
+    defaults: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)
@@ -246,7 +247,9 @@ class _Indexer:
         qualname = f"{place}.<locals>.{node.name}" if nested else f"{place}.{node.name}" if place else node.name
         methods = tuple(n.name for n in node.body if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef))
         bases = tuple(ast.unparse(base) for base in node.bases)
-        self.index.classes[qualname] = ClassInfo(node.name, qualname, node.lineno, bases, methods)
+        given = [n.value for n in node.body if isinstance(n, ast.Assign | ast.AnnAssign) and n.value is not None]
+        defaults = frozenset(n.id for value in given for n in ast.walk(value) if isinstance(n, ast.Name))
+        self.index.classes[qualname] = ClassInfo(node.name, qualname, node.lineno, bases, methods, defaults)
         for decorator in () if place else node.decorator_list:
             self.fills(_head(decorator), ast.Name(node.name))
         for part in (*node.decorator_list, *node.bases, *(k.value for k in node.keywords)):

@@ -16,6 +16,7 @@ from fsdp_lint.trace.models.api import Call
 from fsdp_lint.trace.state import DEPTH, RANK_NAMES, Frame, State
 from fsdp_lint.trace.values import (
     Bound,
+    Choice,
     Class,
     Const,
     External,
@@ -542,8 +543,9 @@ class Calls(State):
         if params.star_kwarg is not None:
             frame.names[params.star_kwarg.name.value] = Mapping(items=kwargs, rest=list(call.rest), open=call.open)
         for name, value in frame.names.items():
-            if not value.name and value is not self_value and name != "cls":
-                value.name = name
+            if value is not self_value and name != "cls":
+                for one in (value, *(option for option, _ in value.options)) if isinstance(value, Choice) else (value,):
+                    one.name = one.name or name
 
     def passed(self, value: Value, test: Callable[[Value], bool]) -> Site | None:
         """The outermost call around that got `value`, or what it was made from, as an argument that passes the test."""

@@ -113,8 +113,12 @@ class Conditions(Calls):
             self.assume(left.false)
         other = self.condition(right)
         del self.guards[depth:]
-        if left is False:
-            return other
+        return self.either_of(left, other)
+
+    def either_of(self, left: Condition | bool, other: Condition | bool) -> Condition | bool:
+        """That one of two tests holds."""
+        if left is True or left is False:
+            return left or other
         if other is False:
             return left
         if other is True:

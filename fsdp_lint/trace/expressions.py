@@ -14,7 +14,6 @@ from fsdp_lint.trace.generators import as_yielded, note_yield
 from fsdp_lint.trace.invocations import UNROLL
 from fsdp_lint.trace.models import table
 from fsdp_lint.trace.values import (
-    Choice,
     Condition,
     Const,
     Function,
@@ -30,6 +29,7 @@ from fsdp_lint.trace.values import (
     Value,
     WorldSize,
     choice,
+    options_of,
 )
 
 # Texts, lists and numbers beyond this length (characters, items, bits) are not computed.
@@ -108,13 +108,31 @@ class Expressions(Attributes):
                 return Const(value=outcome) if isinstance(outcome, bool) else outcome
             case cst.BooleanOperation(left=left, operator=cst.Or(), right=right):
                 first = self.evaluate(left)
-                if not isinstance(first, Condition | Const | Rank | Choice | WorldSize):
-                    if isinstance(first, Unknown):
-                        second = self.evaluate(right)
-                        return second if isinstance(second, Module | Optimizer) else first
-                    return first
+                given = [option for option, _ in options_of(first)]
+                if not any(isinstance(option, Condition | Rank | WorldSize) for option in given):
+                    return self.each_option(first, lambda option: self._or_else(option, left, right))
         outcome = self.condition(node)
         return Const(value=outcome) if isinstance(outcome, bool) else outcome
+
+    def _or_else(self, first: Value, left: cst.BaseExpression, right: cst.BaseExpression) -> Value:
+        """`first or right`: what is given, or what stands for it where nothing is."""
+        outcome = self.truth(first, left)
+        if isinstance(outcome, bool):
+            return first if outcome else self.evaluate(right)
+        depth = len(self.guards)
+        self.assume(outcome.false)
+        second = self.evaluate(right)
+        del self.guards[depth:]
+        match second:
+            case Module() | Optimizer():
+                return second
+            case Condition():
+                either = self.either_of(outcome, second)
+                return Const(value=either) if isinstance(either, bool) else either
+            case Const() | Mapping() | Sequence():
+                # What is given has the same use.
+                return first
+        return choice([(first, outcome.true), (second, outcome.false)])
 
     @staticmethod
     def unary(op: cst.BaseUnaryOp, value: Value) -> Value:

@@ -165,12 +165,12 @@ class Trace:
     def handed(self, value: Value, since: Event | None = None) -> Iterator[Handed]:
         """The calls to unknown code that got `value`, something that holds it, or something that it holds.
 
-        With `since`, those that do not come before that event, on its path.
+        With `since`, those on its path, and not the very call that leads to that event where it is of another function.
         """
         for event in self.every(Handed):
             if event.to == "print":
                 continue
-            if since is not None and exclusive(event.guards, since.guards):
+            if since is not None and (exclusive(event.guards, since.guards) or instead(event, since)):
                 continue
             for one in event.values:
                 if any(part is value or touches(part, value) for part in parts(one)):
@@ -368,6 +368,12 @@ def is_fsdp1_here(event: Event, module: Value) -> bool:
 def runs_alone(event: Event) -> bool:
     """True when the event is only reached where there is one process."""
     return any(literal.kind == "single" and not literal.holds for literal in event.guards)
+
+
+def instead(handed: Handed, event: Event) -> bool:
+    """True when the call that hands values to unknown code leads, where it is of another function, to the event."""
+    depth = len(handed.stack)
+    return event.stack[:depth] == handed.stack and event.stack[depth : depth + 1] == (handed.site,)
 
 
 def site_at_depth(event: Event, depth: int) -> Site:

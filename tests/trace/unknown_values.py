@@ -59,7 +59,37 @@ def one_of_two(flag, one, other):
 
 def default_by_or(given):
     model = given or build()
-    fully_shard(model)  # event: Shard(module=given)
+    fully_shard(model)  # event: Shard(module=given, guards=1), Shard(module=build(...), guards=1)
+
+
+class Config:
+    def __init__(self):
+        self.strategy = Strategy()
+
+
+class Strategy:
+    def apply(self, model):
+        fully_shard(model)  # event: Shard(module=model, guards=0), Shard(module=model, guards=1)
+        # event: Shard(module=model, guards=2)
+        return model
+
+
+def default_object(model, config=None):
+    config = config or Config()
+    return config.strategy.apply(model)
+
+
+def default_object_of_a_choice(model, config=None, lr=None):
+    if lr is not None:
+        config = config or Config()
+        config.lr = lr
+    config = config or Config()
+    return config.strategy.apply(model)
+
+
+def applied_by_something(strategy, model):
+    sharded = strategy.apply(model)
+    fully_shard(sharded)  # event: Shard(module=strategy.apply(...))
 
 
 def none_until_given(given=None):
@@ -82,3 +112,14 @@ def copied(model: torch.nn.Module):
     optimizer = torch.optim.AdamW(teacher.parameters())  # event: BuildOptimizer(sharding=none)
     fully_shard(model)  # event: Shard(module=model)
     return optimizer
+
+
+def default_where_nothing_is_given(config=None):
+    config = config or Config()
+    model = torch.nn.Linear(2, 2)
+    sharded = config.strategy.apply(model)
+    return torch.optim.AdamW(sharded.parameters())  # event: BuildOptimizer(of=model, sharding=earlier)
+
+
+def calls_without_config():
+    return default_where_nothing_is_given()

@@ -19,7 +19,7 @@ from fsdp_lint.trace.events import (
     Thaw,
     Unshard,
 )
-from fsdp_lint.trace.models import fsdp1
+from fsdp_lint.trace.models import frameworks, fsdp1
 from fsdp_lint.trace.models.api import NOTHING, Call, Handler, Machine, constant_name
 from fsdp_lint.trace.values import Bound, Const, External, Function, Module, Object, Partial, Sequence, Unknown, Value
 
@@ -239,12 +239,24 @@ def reshard(run: Machine, call: Call) -> Value:
 def apply(run: Machine, call: Call) -> Value:
     """`module.apply(fn)`: fn is called with every module; with fully_shard each becomes a unit."""
     function = call.first("fn")
+    if _is_given_a_model(call.self_value, function):
+        run.hand(call, call.name)
+        return Unknown(name=f"{call.name}(...)", inputs=tuple(call.values()))
     if isinstance(function, External) and function.dotted in GENERATION_2:
         run.emit(ShardEach, call.site, module=call.self_value)
     elif not isinstance(function, External):
         element = run.element(call.self_value, "modules")
         run.invoke(function, Call(site=call.site, args=[element], name="apply"))
     return call.self_value
+
+
+def _is_given_a_model(owner: Value, argument: Value) -> bool:
+    """True for `strategy.apply(model)`: what is called so is no module, and does something with one."""
+    if not isinstance(owner, Unknown) or frameworks.IS_MODEL.search(owner.name.rpartition(".")[2]):
+        return False
+    return isinstance(argument, Module) or (
+        isinstance(argument, Unknown) and bool(frameworks.IS_MODEL.search(argument.name.rpartition(".")[2]))
+    )
 
 
 def requires_grad(run: Machine, call: Call) -> Value:
