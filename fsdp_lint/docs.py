@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from fsdp_lint import examples, records
+from fsdp_lint import examples, records, releases
 from fsdp_lint.findings import Applicability
 from fsdp_lint.registry import RegisteredRule, rules
 
@@ -21,6 +21,7 @@ _OPTIONS = {
     frozenset({Applicability.UNSAFE}): "`--fix --unsafe-fixes`",
 }
 _COMMAND = "python -m fsdp_lint.docs"
+_BY_RELEASE = "On two CPU ranks, FSDP2 made to run on older releases as it does on GPUs ([how](../torch-versions.md)):"
 
 
 # How a fixture's files are shown.
@@ -41,7 +42,9 @@ def page(each: RegisteredRule, fixtures: Path | None, measured: Path | None = No
     )
     example = _example(fixtures / each.name.replace("-", "_"), how) if fixtures else ""
     found = records.load(measured, each.name) if measured else []
+    by_release = releases.as_markdown(releases.load(measured.parent / "torch"), each.name) if measured else ""
     parts += [f"## Example\n\n{example}"] if example else []
+    parts += [f"## By release of torch\n\n{_BY_RELEASE}\n\n{by_release}"] if by_release else []
     parts += [f"## Measured\n\n{records.as_markdown(found)}"] if found else []
     return "\n\n".join(parts).rstrip() + "\n"
 
@@ -99,7 +102,7 @@ def _index(known: Sequence[RegisteredRule]) -> str:
         f"| {', '.join(sorted(kind.value for kind in each.rule.fixes)) or '-'} | {each.summary} |"
         for each in known
     ]
-    head = ["# Rules", "", f"Written by `{_COMMAND}` from `rules/`, `fixtures/` and `docs/records/rules/`.", ""]
+    head = ["# Rules", "", f"Written by `{_COMMAND}` from `rules/`, `fixtures/` and `docs/records/`.", ""]
     return (
         "\n".join([*head, "| code | name | severity | fix | what it finds |", "| --- | --- | --- | --- | --- |", *rows])
         + "\n"

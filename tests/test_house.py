@@ -40,7 +40,8 @@ TABLE: dict[str, tuple[set[str], set[str]]] = {
     "report": ({"findings"}, {"click"}),
     "examples": (set(), {"tomllib", "tomli"}),
     "records": (set(), set()),
-    "docs": ({"registry", "findings", "examples", "records"}, set()),
+    "releases": (set(), set()),
+    "docs": ({"registry", "findings", "examples", "records", "releases"}, set()),
     "verify": ({"engine", "settings", "findings", "examples", "records"}, {"torch", "matplotlib"}),
     "cli": (
         {

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from fsdp_lint import engine, settings
+from fsdp_lint import engine, releases, settings
 
-FIXTURES = Path(__file__).parents[1] / "fixtures"
+ROOT = Path(__file__).parents[1]
+FIXTURES = ROOT / "fixtures"
+TABLE = ROOT / "benchmarks" / "torch_versions" / "table.py"
 MESH_AFTER_GROUP = """\
 import torch
 import torch.distributed as dist
@@ -42,11 +46,35 @@ def said(path: Path, name: str, torch: str) -> list[str]:
         ("optimizer_after_forward/good_root_reshards", "2.7", "(before torch 2.8 `reshard_after_forward`"),
         ("optimizer_after_forward/good_root_reshards", ">=2.4", None),
         ("optimizer_after_forward/bad_inline", "2.7", "will never be trained"),
+        ("tied_weights_split/bad_both_alone", ">=2.4", "and before torch 2.12 unties them without an error"),
+        ("tied_weights_split/bad_both_alone", "2.11", ", and unties them without an error"),
+        ("tied_weights_split/bad_both_alone", "2.12", "is put into a unit without the other"),
     ],
 )
 def test_a_finding_holds_for_the_torch_of_the_project(program: str, torch: str, words: str | None) -> None:
     found = said(FIXTURES / f"{program}.py", program.partition("/")[0].replace("_", "-"), torch)
     assert [words in message for message in found] == [True] if words is not None else not found
+
+
+@pytest.mark.parametrize(("torch", "mended"), [(">=2.4", False), (">=2.5", True)])
+def test_no_fix_is_offered_that_does_nothing_on_a_release(torch: str, mended: bool) -> None:
+    path = FIXTURES / "param_hook_never_fires" / "bad_inline.py"
+    found = engine.analyse([path], settings.Settings(root=path.parent, torch=torch)).findings
+    assert [finding.fix is not None for finding in found if finding.name == "param-hook-never-fires"] == [mended]
+
+
+def test_the_page_of_releases_is_what_was_kept() -> None:
+    done = subprocess.run([sys.executable, TABLE, "--check"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_every_release_has_run_the_same_programs() -> None:
+    kept = releases.load(ROOT / "docs" / "records" / "torch")
+    assert "2.13.0" in kept and len(kept) > 1
+    assert {frozenset(found) for found in kept.values()} == {frozenset(kept["2.13.0"])}
+    wrong = {bad for bad in kept["2.13.0"] if "/bad_" in bad}
+    seen = {bad: releases.shown(kept["2.13.0"], bad).kind for bad in wrong}
+    assert not {bad for bad, kind in seen.items() if kind in (releases.HOLDS, releases.ENDS, releases.UNKNOWN)}
 
 
 @pytest.mark.parametrize(("torch", "wrong"), [("2.7", True), ("2.8", False)])

@@ -12,7 +12,7 @@ import os
 import re
 import sys
 import tempfile
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 sys.setdlopenflags(os.RTLD_LAZY | os.RTLD_GLOBAL)  # stubs have only what is looked up at once
@@ -22,18 +22,10 @@ sys.path[:0] = [str(REPO / "tests"), str(Path(__file__).parent)]
 import like_a_gpu  # noqa: E402
 import ranks  # noqa: E402
 
-HOLDS, SILENT, ERROR, HANG = "holds", "silent", "error", "hang"
+from fsdp_lint.releases import ENDS, ERROR, HANG, HOLDS, SILENT, Ended  # noqa: E402
+
 LEFT_ALONE = re.compile(r"Timed out waiting|Connection closed by peer|Connection reset|Broken pipe|[Tt]imeout")
 AS_IT_IS = {"gloo_training"}  # what gloo cannot do is its mistake
-
-
-@dataclass(frozen=True)
-class Ended:
-    """How a program's run ended: its probe holds or fails silently, or there is an error, or ranks wait in vain."""
-
-    program: str
-    kind: str
-    why: str
 
 
 def ended(program: ranks.Program, folder: Path) -> Ended:
@@ -42,11 +34,13 @@ def ended(program: ranks.Program, folder: Path) -> Ended:
     failed = [rank for rank in run.ranks if rank.outcome in ("error", "died") and not LEFT_ALONE.search(rank.error)]
     if failed:
         kind = SILENT if _found_by_itself(program, failed[0]) else ERROR
-        return Ended(program.name, kind, _first_line(failed[0].error))
+        return Ended(kind, _first_line(failed[0].error))
     if run.trouble is not None:
-        return Ended(program.name, HANG, "")  # what a rank that was left alone says differs from run to run
+        return Ended(HANG, "")  # what a rank that was left alone says differs from run to run
     why = ranks.PROBES[program.probe](program, run, folder)
-    return Ended(program.name, HOLDS if why is None else SILENT, _first_line(why or ""))
+    if why is not None:
+        return Ended(SILENT, _first_line(why))
+    return Ended(ENDS if program.probe == "ends" else HOLDS, "")
 
 
 def _found_by_itself(program: ranks.Program, rank: ranks.Rank) -> bool:
@@ -73,7 +67,7 @@ def main() -> None:
 def _run(programs: list[ranks.Program]) -> None:
     for program in programs:
         with tempfile.TemporaryDirectory() as folder:
-            print(json.dumps(asdict(ended(program, Path(folder)))), flush=True)
+            print(json.dumps({"program": program.name, **asdict(ended(program, Path(folder)))}), flush=True)
 
 
 if __name__ == "__main__":

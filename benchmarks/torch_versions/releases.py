@@ -4,8 +4,8 @@
     python benchmarks/torch_versions/releases.py [FOLDER...] --all --results DEST
 
 A FOLDER is an unpacked wheel with its stubs (`stub_cuda.py`); without one, the torch that is installed is run. What
-came of each is kept in `results/RELEASE.json`, from which `table.py` writes docs/torch-versions.md. With --all every
-program that runs here is run.
+came of each is kept in `docs/records/torch/RELEASE.json`, from which `table.py` and the rules' pages are written. With
+--all every program that runs here is run.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from choose import pairs, runnable
 from stub_cuda import STUBS
 
 HERE = Path(__file__).resolve().parent
-RESULTS = HERE / "results"
+RESULTS = HERE.parents[1] / "docs" / "records" / "torch"
 
 
 def judged(folder: Path | None, names: list[str]) -> Iterator[tuple[str, dict[str, str]]]:
@@ -59,7 +59,8 @@ def _keep(path: Path, run: dict[str, str]) -> None:
     kept = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     kept[run["program"]] = [run["kind"], run["why"]]
     path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    lines = ",\n".join(f"  {json.dumps(name)}: {json.dumps(kept[name])}" for name in sorted(kept))
+    path.write_text(f"{{\n{lines}\n}}\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
