@@ -10,7 +10,7 @@ where the blocks are not sharded one by one.
 What is sharded by one call is gathered at once: the whole stack of blocks is whole on every rank while any of them
 runs, so that the peak saves nothing, and no communication overlaps with computing. Measured on torch 2.13.0, four
 blocks: 3 all-gathers and 2 reduce-scatters a step instead of 9 and 5. Results are right, and what is held between
-steps is as small as with units per block: only the peak shows it.
+steps is as small as with units per block: only the peak shows it. Torch 2.4 takes no list and raises an AttributeError.
 
 ## How to mend it
 

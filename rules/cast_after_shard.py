@@ -13,8 +13,6 @@ pass, the next forward raises "RuntimeError: Expected out tensor to have dtype c
 parameters themselves, which the optimizer updates, become bfloat16**: there are no full weights any more, as mixed
 precision would keep, and small updates are lost. A part that is cast alone has another type than its neighbours.
 
-The same on torch 2.7.1 (`pytest tests/test_fixtures_run.py -k cast_after_shard/bad_after_step`, two gloo ranks).
-
 ## How to mend it
 
 Let FSDP cast: `fully_shard(module, mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16))` computes in bfloat16

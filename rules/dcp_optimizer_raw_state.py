@@ -11,8 +11,6 @@ with `state_dict` and `load_state_dict` methods), where the optimizer has made n
 step, so the state dict of a fresh one has none. Measured on torch 2.13.0 with AdamW, FSDP2 and FSDP1 alike: the
 learning rate comes back, **no moment is restored, and no error is raised**. The run goes on as with a new optimizer.
 
-The same on torch 2.7.1 (`pytest tests/test_fixtures_run.py -k dcp_optimizer_raw_state/bad_inline`, two gloo ranks).
-
 ## How to mend it
 
 Take the state by `get_optimizer_state_dict(model, optimizer)` for `save` and for `load`, which makes the state first,

@@ -8,7 +8,7 @@
 
 DDP takes every parameter for a whole one that all ranks share: it broadcasts rank 0's and averages all gradients. With
 FSDP each rank holds its own part. Measured on torch 2.13.0: around an FSDP2 model the constructor raises ("This
-operation would remove or reshape sharded dimension 0", earlier "NotImplementedError" for the broadcast of a DTensor),
+operation would remove or reshape sharded dimension 0"; 2.4 to 2.12 raise other errors, see below),
 also where only the blocks are sharded ("got mixed torch.Tensor and DTensor"). Around an FSDP1 model it is made without
 a word, and the first step raises in the backward pass.
 

@@ -9,7 +9,8 @@ or gradient of a model sharded with `fully_shard`, without `full_tensor()` befor
 
 The reduction of a DTensor stays partial until somebody asks for the whole, and reading it asks for nothing. Measured
 on two ranks: a sum of 0.740 and 1.379 where the true one is 2.120; the usual hand-written gradient norm gives 0.715
-and 0.709 for 1.007, with gloo and NCCL alike. In a condition the ranks take different branches, and hang.
+and 0.709 for 1.007, with gloo and NCCL alike. In a condition the ranks take different branches, and hang. Torch 2.4
+has no `any` and no `isinf` for DTensors and raises a NotImplementedError for these.
 
 `clip_grad_norm_(...).item()` is the same mistake with torch 2.4 to 2.9 only (10.17 for 12.02 on each of them); from
 2.10 on it gives the true norm. The rule looks at the newest torch release that your project allows.

@@ -11,7 +11,8 @@ A scaler looks for inf and NaN in this rank's gradients. FSDP1's are plain tenso
 rank finds an inf and the other does not, **one rank skips its step and the other makes it**. Measured on torch 2.13.0
 (two gloo ranks, an inf in rank 0's shard): with `torch.amp.GradScaler` rank 0 skips and halves its scale (32768), rank
 1 steps and keeps 65536; with `ShardedGradScaler` both skip. FSDP2's gradients are DTensors, for which the plain scaler
-agrees across ranks (both skip, measured); `ShardedGradScaler` gives the same and is not needed.
+agrees across ranks (both skip, measured on torch 2.5 to 2.13; on 2.4 it raises a RecursionError as it unscales them);
+`ShardedGradScaler` gives the same and is not needed.
 
 ## How to mend it
 

@@ -13,8 +13,6 @@ forward raises "mat1 and mat2 must have the same dtype" or "mixed dtype (CPU)" (
 the blocks only, on the root only, of two types; with float and with integer inputs). Different `reduce_dtype` is
 right, and so is offloading only some units (measured).
 
-The same on torch 2.7.1 (`pytest tests/test_fixtures_run.py -k mp_policy_mismatch/bad_blocks_only`, two gloo ranks).
-
 ## How to mend it
 
 Pass the same `mp_policy` to every call, the one for the model included.

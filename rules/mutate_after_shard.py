@@ -12,8 +12,8 @@ FSDP knows what it found when it was called. What comes later stays a plain tens
 gradients are never reduced. Measured on torch 2.13.0, two gloo ranks, FSDP2 and FSDP1: a head that was replaced after
 sharding trained without a word and **differed between the ranks** after three steps (0.191 on one, 0.094 on the other);
 a foreach or fused optimizer, the default on CUDA, raises "got mixed torch.Tensor and DTensor" instead. A parameter that
-replaces a sharded one raises at the first forward, "'Parameter' object has no attribute '_local_tensor'"; after the
-first step it is **silently thrown away**, and the old one comes back.
+replaces a sharded one raises at the first forward, "'Parameter' object has no attribute '_local_tensor'" (torch 2.5 to
+2.13); after the first step, and on torch 2.4 before it, too, it is **silently thrown away**, and the old one is back.
 
 ## How to mend it
 

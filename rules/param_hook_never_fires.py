@@ -11,12 +11,12 @@ one by itself. Measured on torch 2.13.0: a hook that was registered after shardi
 word**, and so is one from before, which stays with the parameter that sharding replaces. What it was to do to the
 gradient (a mask, a scale, a clamp, a check) is not done.
 
-The same on torch 2.7.1 (`pytest tests/test_fixtures_run.py -k param_hook_never_fires/bad_inline`, two gloo ranks).
-
 ## How to mend it
 
 Register it by `register_post_accumulate_grad_hook`, after the model is sharded. It gets the parameter instead of the
-gradient, and changes `parameter.grad`, this rank's shard of the mean over the ranks. Measured: it runs each time.
+gradient, and changes `parameter.grad`, this rank's shard of the mean over the ranks. Measured: it runs each time, from
+torch 2.5 on. On 2.4 it is not called, either: change the gradients between `backward()` and `step()` there; no fix is
+offered to projects that allow 2.4.
 
 ## When to leave it
 
@@ -41,6 +41,9 @@ from fsdp_lint.trace.events import Backward, Shard, Step, UseParameters
 from fsdp_lint.trace.loading import surely_sharded
 from fsdp_lint.trace.trace import Trace, called
 from fsdp_lint.trace.values import Value
+from fsdp_lint.trace.versions import oldest_is_below
+
+CALLED_SINCE = "2.5"
 
 
 def check(trace: Trace) -> Iterator[Finding]:
@@ -81,7 +84,7 @@ def _fix(trace: Trace, use: UseParameters) -> Fix | None:
     """The same, done to the gradient that FSDP leaves. Where several backward passes add to one gradient, it is done
     to their sum, and what the names in it stand for may not fit a shard: then it is not safe."""
     made = as_hook_after(use.site)
-    if made is None:
+    if made is None or oldest_is_below(trace.torch, CALLED_SINCE):
         return None
     text, plain = made
     once = all(_has_its_step(trace, backward) for backward in trace.every(Backward))

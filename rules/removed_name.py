@@ -19,6 +19,7 @@ The import raises ImportError on torch 2.13.0, the keyword a TypeError (each one
 | `apply_activation_checkpointing_wrapper` | `apply_activation_checkpointing` |
 | `torch.distributed.fsdp.wrap.ParamExecOrderWrapPolicy`, `config_auto_wrap` | nothing |
 | `torch.distributed._tensor.parallel` | `torch.distributed.tensor.parallel` |
+| `torch.distributed._composable.fsdp._fsdp_api` and other private modules there | `torch.distributed.fsdp` |
 
 ## How to mend it
 

@@ -11,8 +11,6 @@ The flag stays until it is set anew. While it is off the gradients are kept unsh
 `param.grad` of every sharded parameter stays None, **and `optimizer.step()` changes nothing, without a word** (measured
 on torch 2.13.0, two gloo ranks: 0 parameters change). The unsharded gradients pile up besides, 4 bytes a parameter.
 
-The same on torch 2.7.1 (`pytest tests/test_fixtures_run.py -k set_sync_off_not_restored/bad_inline`, two gloo ranks).
-
 ## How to mend it
 
 Set it in every round: `model.set_requires_gradient_sync(is_last_microbatch)`.

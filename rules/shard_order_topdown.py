@@ -8,9 +8,10 @@
 ## Why it is wrong
 
 The outer call takes all parameters that are not yet in a unit, those of the parts included, and the later calls find
-what is sharded already. Measured: torch 2.13.0 raises "TypeError: Invariant encountered: value was None when it should
-not be", 2.7 to 2.9 "AssertionError: FSDP requires named DeviceMesh dims for ND parallelism"; neither says what is
-wrong. Where the error is caught and ignored, the whole model is one unit.
+what is sharded already. Measured: torch 2.10 to 2.13 raise "TypeError: Invariant encountered: value was None when it
+should not be", 2.5 to 2.9 "AssertionError: FSDP requires named DeviceMesh dims for ND parallelism", 2.4
+"AssertionError: FSDP requires the DP and TP mesh to have the same parent mesh"; none says what is wrong. Where the
+error is caught and ignored, the whole model is one unit.
 
 ## How to mend it
 

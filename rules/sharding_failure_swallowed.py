@@ -12,7 +12,8 @@ A model that could not be sharded looks like one that was: the program trains. B
 model of its own**: no gradient is reduced, the ranks drift apart, each holds all the memory that sharding was to save,
 and which rank's weights are saved is chance. Where only some ranks fail, the others wait in their first all-gather
 until the timeout. Where the blocks were sharded before the error came, the model is half sharded. Measured on torch
-2.13.0 with two gloo ranks: no message, and the ranks disagree on every parameter after three steps.
+2.13.0 with two gloo ranks: no message, and the ranks disagree on every parameter after three steps. What raises depends
+on the release: a mesh of two dimensions without names, as in the example, does so from 2.6 on.
 
 ## How to mend it
 

@@ -22,10 +22,6 @@ MOVED: dict[str, tuple[str, frozenset[str]]] = {
             ),
         ),
     ),
-    "torch.distributed._composable.fsdp._fsdp_api": (
-        "torch.distributed.fsdp",
-        frozenset({"MixedPrecisionPolicy", "CPUOffloadPolicy", "OffloadPolicy"}),
-    ),
     "torch.distributed._tensor": (
         "torch.distributed.tensor",
         frozenset(
@@ -80,25 +76,42 @@ class Removed(NamedTuple):
     deprecated: bool = False
 
 
-# By dotted name, or by module where the whole module is gone. Each import was tried on torch 2.13.0. The releases:
-# pytorch/pytorch, release notes and the deprecation texts of the removed code.
+# By dotted name, or by module where the whole module is gone. Each was looked up in the wheels of torch 1.12.1, 1.13.1,
+# 2.0.1 to 2.3.1, and its import was tried on 2.4.1 to 2.13.0.
 _WRAP = "torch.distributed.fsdp.wrap"
 _CHECKPOINT_WRAPPER = "torch.distributed.algorithms._checkpoint.checkpoint_wrapper"
 _DCP = "torch.distributed.checkpoint"
+_OLD_FSDP2 = "torch.distributed._composable.fsdp"
+_OLD_FSDP2_PARTS = (
+    "_fsdp_collectives",
+    "_fsdp_common",
+    "_fsdp_init",
+    "_fsdp_param",
+    "_fsdp_param_group",
+    "_fsdp_state",
+)
 REMOVED: dict[str, Removed] = {
-    f"{_WRAP}.default_auto_wrap_policy": Removed("1.13", f"{_WRAP}.size_based_auto_wrap_policy", "safe"),
-    "torch.distributed.fsdp.default_auto_wrap_policy": Removed("1.13", f"{_WRAP}.size_based_auto_wrap_policy", "safe"),
-    f"{_WRAP}.ParamExecOrderWrapPolicy": Removed("2.1"),
+    f"{_WRAP}.default_auto_wrap_policy": Removed("1.12", f"{_WRAP}.size_based_auto_wrap_policy", "safe"),
+    "torch.distributed.fsdp.default_auto_wrap_policy": Removed("1.12", f"{_WRAP}.size_based_auto_wrap_policy", "safe"),
+    f"{_WRAP}.ParamExecOrderWrapPolicy": Removed("2.0"),
     f"{_WRAP}.config_auto_wrap": Removed("1.12", f"{_WRAP}.enable_wrap"),
     f"{_CHECKPOINT_WRAPPER}.apply_activation_checkpointing_wrapper": Removed(
-        "2.0", f"{_CHECKPOINT_WRAPPER}.apply_activation_checkpointing", "safe"
+        "1.13", f"{_CHECKPOINT_WRAPPER}.apply_activation_checkpointing", "safe"
     ),
     "torch.distributed._composable.fully_shard": Removed("2.6", "torch.distributed.fsdp.fully_shard", "unsafe"),
     "torch.distributed._composable.fully_shard.fully_shard": Removed(
         "2.6", "torch.distributed.fsdp.fully_shard", "unsafe"
     ),
     "torch.distributed.fsdp.flatten_params_wrapper": Removed("2.0"),
-    "torch.distributed._tensor.parallel": Removed("2.5", "torch.distributed.tensor.parallel"),
+    "torch.distributed._tensor.parallel": Removed("2.0", "torch.distributed.tensor.parallel"),
+    **{
+        f"{_OLD_FSDP2}._fsdp_api.{name}": Removed("2.6", f"torch.distributed.fsdp.{name}", "safe")
+        for name in ("MixedPrecisionPolicy", "CPUOffloadPolicy", "OffloadPolicy")
+    },
+    **{
+        f"{_OLD_FSDP2}.{part}": Removed("2.6", f"torch.distributed.fsdp._fully_shard.{part}")
+        for part in _OLD_FSDP2_PARTS
+    },
     f"{_DCP}.save_state_dict": Removed("2.2", f"{_DCP}.save", deprecated=True),
     f"{_DCP}.load_state_dict": Removed("2.2", f"{_DCP}.load", deprecated=True),
 }
