@@ -180,6 +180,14 @@ class Attributes(Displays):
         known = table.value_attribute(self, value, name)
         return known if known is not None else self.child(value, name)
 
+    def row(self, value: Value) -> list[Value] | None:
+        """The items of a tuple or named tuple, in order; None for other values."""
+        if isinstance(value, Sequence) and value.exact:
+            return value.items
+        if isinstance(value, Instance) and "typing.NamedTuple" in self.library_bases(value.cls):
+            return [self.attribute(value, name) for name in self.field_names(value.cls)]
+        return None
+
     def subscript(self, node: cst.Subscript) -> Value:
         """`value[index]`."""
         value = self.possible(self.evaluate(node.value))

@@ -76,7 +76,7 @@ class Conditions(Calls):
         return self.truth(self.evaluate(node), node)
 
     def _combined(self, node: cst.BooleanOperation) -> Condition | bool:
-        combine = self._both if node.operator.__class__ is cst.And else self._either
+        combine = self.both if node.operator.__class__ is cst.And else self._either
         return combine(self.condition(node.left), node.right)
 
     def _compared(self, node: cst.Comparison) -> Condition | bool:
@@ -86,7 +86,8 @@ class Conditions(Calls):
         values = [left, *(self.evaluate(target.comparator) for target in targets)]
         return self.opaque(("chain", *(self._in_key(value) for value in values)), "other", *values)
 
-    def _both(self, left: Condition | bool, right: cst.BaseExpression) -> Condition | bool:
+    def both(self, left: Condition | bool, right: cst.BaseExpression) -> Condition | bool:
+        """That one test holds, and then another."""
         if left is False:
             return False
         depth = len(self.guards)
@@ -138,8 +139,12 @@ class Conditions(Calls):
         about = frozenset(n for g in literals for n in (*g.about, *([g.subject.number] if g.subject else ())))
         key = ("all", frozenset((g.key, g.holds) for g in literals))
         kind = "turn" if any(g.kind == "turn" for g in literals) else "other"
+        subject = literals[0].subject
+        if subject is not None and all(g.kind == "type" and g.subject is subject for g in literals):
+            kind = "type"
         values = tuple(value for g in literals for value in g.values)
-        return (Literal(key, False, kind, depth=len(self.stack), about=about, values=values),)
+        of = subject if kind == "type" else None
+        return (Literal(key, False, kind, depth=len(self.stack), subject=of, about=about, values=values),)
 
     def opaque(self, key: tuple[Any, ...], kind: str = "other", *values: Value) -> Condition:
         """A test of which only its identity, and what it speaks of, is known."""
@@ -222,6 +227,10 @@ class Conditions(Calls):
         asked = table.class_asked(left)
         if asked is not None:
             table.note_class(self, asked, right, "type", self.site(node))  # type: ignore[arg-type]
+        for one, other in ((left, right), (right, left)):
+            module = table.class_named(one)
+            if module is not None:
+                return self._of_kind(("named", module.number, type(op).__name__, self._in_key(other)), module)
         if isinstance(left, Choice) and len(left.options) <= 4:
             key = (type(op).__name__, self._in_key(right))
             return self._truth_of_choice(left, lambda option: self.compare(option, op, right, node), *key)
@@ -370,20 +379,25 @@ class Conditions(Calls):
 
     # types ------------------------------------------------------------------------------------------------------
 
-    def instance_test(self, value: Value, classes: Value, node: cst.BaseExpression) -> Condition | bool:
+    def instance_test(self, value: Value, classes: Value) -> Condition | bool:
         """The outcome of `isinstance(value, classes)`."""
         value = self.possible(value)
         wanted = classes.items if isinstance(classes, Sequence) else [classes]
         names = tuple(class_name(one) for one in wanted)
         if isinstance(value, Choice):
-            return self._truth_of_choice(value, lambda one: self.instance_test(one, classes, node), "isinstance", names)
+            return self._truth_of_choice(value, lambda one: self.instance_test(one, classes), "isinstance", names)
         known = [self.is_instance(value, one) for one in wanted]
         if any(k is True for k in known):
             return True
         if known and all(k is False for k in known):
             return False
-        key = ("isinstance", value.number, names)
-        depth, asked = len(self.stack), tuple(wanted)
+        return self._of_kind(("isinstance", value.number, names), value, names, tuple(wanted))
+
+    def _of_kind(
+        self, key: tuple[Any, ...], value: Value, names: tuple[str, ...] = (), asked: tuple[Value, ...] = ()
+    ) -> Condition:
+        """That a value is of one of these classes."""
+        depth = len(self.stack)
         return Condition(
             true=(Literal(key, True, "type", depth, value, names, values=asked),),
             false=(Literal(key, False, "type", depth, value, names, values=asked),),
@@ -391,6 +405,9 @@ class Conditions(Calls):
 
     def is_instance(self, value: Value, cls: Value) -> bool | None:
         """Whether a value is an instance of a class; None when that is not known."""
+        model = table.class_asked(cls)
+        if model is not None:
+            return self._is_like(value, model)
         if isinstance(cls, External):
             last = cls.dotted.rpartition(".")[2]
             if isinstance(value, Tensor):
@@ -405,6 +422,16 @@ class Conditions(Calls):
                 return any(base is cls for base in self.lineage(value.cls))
             if isinstance(value, Module) and value.library is not None and value.wraps is None:
                 return False
+        return None
+
+    def _is_like(self, value: Value, other: Value) -> bool | None:
+        """Whether a value is an instance of the class of another one; None when that is not known."""
+        if value is other:
+            return True
+        if not isinstance(value, Module) or not isinstance(other, Module):
+            return None
+        if other.cls is not None and (value.cls is not None or value.library is not None):
+            return False if self.is_instance(value, other.cls) is False else None
         return None
 
     def is_dtensor(self, value: Tensor) -> bool | None:
@@ -462,16 +489,17 @@ class Conditions(Calls):
         op = node.comparisons[0].operator
         if node.left.__class__ is cst.Name and len(node.comparisons) == 1 and op.__class__ in _SAMENESS:
             other = self.evaluate(node.comparisons[0].comparator)
-            self._keep(node.left, holds, lambda option: self.compare(option, op, other, node))
+            self.keep(node.left, holds, lambda option: self.compare(option, op, other, node))
 
     def _narrow_class(self, node: cst.Call, holds: bool) -> None:
         if len(node.args) != 2 or node.func.__class__ is not cst.Name or node.func.value != "isinstance":
             return
         if node.args[0].value.__class__ is cst.Name:
             classes = self.evaluate(node.args[1].value)
-            self._keep(node.args[0].value, holds, lambda option: self.instance_test(option, classes, node))
+            self.keep(node.args[0].value, holds, lambda option: self.instance_test(option, classes))
 
-    def _keep(self, node: Any, holds: bool, test: Callable[[Value], Condition | bool]) -> None:
+    def keep(self, node: Any, holds: bool, test: Callable[[Value], Condition | bool]) -> None:
+        """Where a name stands for one of several values, drops those for which a test comes out otherwise."""
         name = node.value
         value = self.frame.names.get(name)
         value = self.possible(value) if value is not None else None
@@ -489,7 +517,7 @@ _TESTS: dict[type, Callable[[Conditions, Any], Condition | bool]] = {
     cst.Comparison: Conditions._compared,
 }
 _NARROWING: dict[type, Callable[[Conditions, Any, bool], None]] = {
-    cst.Name: lambda run, node, holds: run._keep(node, holds, lambda option: run.truth(option, node)),
+    cst.Name: lambda run, node, holds: run.keep(node, holds, lambda option: run.truth(option, node)),
     cst.UnaryOperation: Conditions._narrow_not,
     cst.BooleanOperation: Conditions._narrow_both,
     cst.Comparison: Conditions._narrow_compared,

@@ -10,13 +10,13 @@ from typing import Any
 import libcst as cst
 
 from fsdp_lint.source.file import Site, children
-from fsdp_lint.trace.decorators import Decorators
 from fsdp_lint.trace.events import Attach, LoopOverPart, RepointOptimizer, SetEntry, SetFlag, Shard, Swallow, Tie
 from fsdp_lint.trace.expressions import LONG
 from fsdp_lint.trace.generators import may_stop, untested
 from fsdp_lint.trace.invocations import UNROLL
 from fsdp_lint.trace.models import lightning, table
 from fsdp_lint.trace.models.api import Call
+from fsdp_lint.trace.patterns import Patterns
 from fsdp_lint.trace.splitting import split_unevenly
 from fsdp_lint.trace.state import STATEMENTS, OutOfBudget
 from fsdp_lint.trace.trace import Leave, Stop, covers
@@ -49,7 +49,7 @@ from fsdp_lint.trace.values import (
 _WIDE = frozenset({"Exception", "BaseException", "RuntimeError", "AssertionError"})
 
 
-class Interpreter(Decorators):
+class Interpreter(Patterns):
     """The abstract machine: runs statements."""
 
     # blocks -----------------------------------------------------------------------------------------------------
@@ -194,14 +194,6 @@ class Interpreter(Decorators):
             else:
                 known = table.unpacked(self, value, at) or table.process_part(named, at)
                 self.assign(element.value, known if known is not None else self.child(value, f"[{at}]"))
-
-    def row(self, value: Value) -> list[Value] | None:
-        """The items of a tuple or named tuple, in order; None for other values."""
-        if isinstance(value, Sequence) and value.exact:
-            return value.items
-        if isinstance(value, Instance) and "typing.NamedTuple" in self.library_bases(value.cls):
-            return [self.attribute(value, name) for name in self.field_names(value.cls)]
-        return None
 
     def assign_attribute(self, owner: Value, name: str, value: Value, site: Site) -> None:
         """`owner.name = value`."""
@@ -414,46 +406,6 @@ class Interpreter(Decorators):
             self.if_(orelse)
         elif orelse is not None:
             self.run_body(orelse.body)
-
-    def match_(self, node: cst.Match) -> None:
-        """`match`: exclusive arms on one subject."""
-        subject = self.evaluate(node.subject)
-        arms: list[tuple[Guards, Callable[[], None]]] = []
-        before: Guards = ()
-        for at, case in enumerate(node.cases):
-            outcome = self._fits(subject, case.pattern, at)
-            if case.guard is not None:
-                outcome = self.opaque(("case", subject.number, at, "if"), "other", subject)
-            if outcome is False:
-                continue
-            here = outcome.true if isinstance(outcome, Condition) else ()
-            arms.append(((*before, *here), lambda body=case.body: self.run_body(body)))  # type: ignore[misc]
-            if outcome is True:
-                break
-            before = (*before, *outcome.false)
-        else:
-            arms.append((before, lambda: None))
-        self.branch(arms)
-
-    def _fits(self, subject: Value, pattern: cst.MatchPattern, at: int) -> Condition | bool:
-        """The outcome of the test that a case makes of the subject."""
-        if isinstance(pattern, cst.MatchAs) and pattern.pattern is None:
-            return True
-        patterns = [each.pattern for each in pattern.patterns] if isinstance(pattern, cst.MatchOr) else [pattern]
-        outcomes: list[Condition | bool] = []
-        for one in patterns:
-            if not isinstance(one, cst.MatchValue | cst.MatchSingleton):
-                return self.opaque(("case", subject.number, at), "other", subject)
-            outcomes.append(self.compare(subject, cst.Equal(), self.evaluate(one.value), one.value))
-        if True in outcomes:
-            return True
-        tests = [outcome for outcome in outcomes if isinstance(outcome, Condition)]
-        if not tests:
-            return False
-        if len(tests) == 1:
-            return tests[0]
-        false = tuple(literal for test in tests for literal in test.false)
-        return Condition(true=self.not_all(false), false=false)
 
     def for_(self, node: cst.For) -> None:
         """`for`: the body is run for each item that is known, else once for any."""

@@ -88,7 +88,7 @@ class Invocations(Conditions):
         if called == "isinstance" and len(node.args) == 2:
             value, classes = self.evaluate(node.args[0].value), self.evaluate(node.args[1].value)
             table.note_class(self, value, classes, "isinstance", self.site(node))
-            outcome = self.instance_test(value, classes, node)
+            outcome = self.instance_test(value, classes)
             return Const(value=outcome) if isinstance(outcome, bool) else outcome
         function = self.evaluate(node.func)
         call = Call(site=self.site(node), name=dotted(node.func))

@@ -60,3 +60,28 @@ def device_by_keyword(model, index):
     model.to(device)
     fully_shard(model)
     model.half()  # event: Cast(value=model, dtype=float16)
+
+
+def by_a_pattern(flag, kinds):
+    model = Net()
+    fully_shard(model)
+    match model:
+        case FSDP():
+            model.no_sync()  # no-event: UseFSDP1
+        case FSDPModule() as sharded if flag:
+            sharded.set_requires_gradient_sync(False)  # event: SetSync(value=model, flag=False)
+        case FSDP() | FSDPModule():
+            model.set_requires_gradient_sync(True)  # event: SetSync(value=model, flag=True)
+        case _:
+            model.set_requires_gradient_sync(False)  # no-event: SetSync
+    match (flag, model):
+        case (True, FSDP()):
+            model.no_sync()  # no-event: UseFSDP1
+        case (_, FSDPModule() as sharded):
+            sharded.set_requires_gradient_sync(False)  # event: SetSync(value=model, flag=False)
+    if issubclass(type(model), FSDP):
+        model.no_sync()  # no-event: UseFSDP1
+    if isinstance(model, (FSDP, type(model))):  # event: CheckClass(value=model)
+        model.set_requires_gradient_sync(True)  # event: SetSync(value=model, flag=True)
+    if isinstance(model.head, type(model)):  # event: CheckClass(value=model.head)
+        model.set_requires_gradient_sync(True)  # no-event: SetSync

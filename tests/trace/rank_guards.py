@@ -233,7 +233,7 @@ def matched_in_part(model: nn.Module, rank: int):
             dist.barrier()  # event: Collective(ranks=rank_2)
     match rank:
         case each if each == 0:
-            dist.barrier()  # known-miss: Collective(ranks=zero)  # known-false: Collective(ranks=all)
+            dist.barrier()  # event: Collective(ranks=zero)
     match dist.get_world_size():
         case 1:
             dist.barrier()  # event: Collective(ranks=all)

@@ -8,7 +8,19 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from fsdp_lint.trace.events import Event
-from fsdp_lint.trace.values import Class, Const, Guards, Instance, Mapping, Module, Params, Tensor, Unknown, Value
+from fsdp_lint.trace.values import (
+    Class,
+    Condition,
+    Const,
+    Guards,
+    Instance,
+    Mapping,
+    Module,
+    Params,
+    Tensor,
+    Unknown,
+    Value,
+)
 
 if TYPE_CHECKING:
     from fsdp_lint.source.file import Site
@@ -156,6 +168,9 @@ class Machine(Protocol):
 
     def is_instance(self, value: Value, cls: Value) -> bool | None:
         """Whether a value is an instance of a class; None when that is not known."""
+
+    def instance_test(self, value: Value, classes: Value) -> Condition | bool:
+        """The outcome of `isinstance(value, classes)`."""
 
     def rank_test(self, scope: str) -> Value:
         """The truth value of `rank == 0`."""

@@ -104,9 +104,19 @@ def missing(run: Machine, call: Call) -> Value | None:
 
 
 def asked(value: Value) -> Value | None:
-    """The module whose class `type(module)` is; None for other values."""
-    if isinstance(value, Unknown) and value.name == "type(...)" and len(value.inputs) == 1:
-        return value.inputs[0] if isinstance(value.inputs[0], Module) else None
+    """The module whose class `type(module)` or `module.__class__` is; None for other values."""
+    if not isinstance(value, Unknown):
+        return None
+    found = value.inputs[0] if value.name == "type(...)" and len(value.inputs) == 1 else value.owner
+    if value.name != "type(...)" and value.key != "__class__":
+        return None
+    return found if isinstance(found, Module) else None
+
+
+def asked_by_name(value: Value) -> Value | None:
+    """The module whose class `type(module).__name__` names; None for other values."""
+    if isinstance(value, Unknown) and value.owner is not None and value.key in ("__name__", "__qualname__"):
+        return asked(value.owner)
     return None
 
 

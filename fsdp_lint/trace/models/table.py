@@ -451,6 +451,7 @@ def call_unknown(run: Machine, function: Value, call: Call) -> Value | None:
 
 
 class_asked = fsdp1.asked
+class_named = fsdp1.asked_by_name
 
 
 note_attribute = init.note_attribute
