@@ -60,11 +60,13 @@ def mistakes(kept: Kept, rule: str) -> list[str]:
 
 
 def shown(found: Mapping[str, Ended], bad: str) -> Ended:
-    """How a mistake shows on one release; UNKNOWN where the right twin of its program fails there, too."""
+    """How a mistake shows on one release; UNKNOWN where the right twin of its program fails there in the same way, or
+    stops."""
     twins = [found[name] for word in ("good", "fixed") if (name := bad.replace("/bad_", f"/{word}_")) in found]
-    if bad not in found or not any(twin.kind in (HOLDS, ENDS) for twin in twins):
-        return Ended(UNKNOWN, twins[0].why if twins else "")
-    return found[bad]
+    right = any(twin.kind in (HOLDS, ENDS) for twin in twins)
+    if bad in found and (right or (found[bad].kind == ERROR and any(twin.kind == SILENT for twin in twins))):
+        return found[bad]
+    return Ended(UNKNOWN, twins[0].why if twins else "")
 
 
 def spans(kept: Kept, bad: str) -> list[tuple[str, Ended]]:

@@ -8,8 +8,9 @@
 ## Why it is wrong
 
 FSDP gathers the parameters of a unit around the unit's forward, and a list has none: nobody calls it. Measured on torch
-2.13.0: `fully_shard` raises "ValueError: fully_shard does not support containers that do not implement forward". FSDP1
-warns only, and its unit is never gathered by a forward of its own.
+2.4 to 2.13: `fully_shard` raises "ValueError: fully_shard does not support containers that do not implement forward";
+up to 2.11 it says so of a subclass that has a forward, too. FSDP1 warns only, and its unit is never gathered by a
+forward of its own.
 
 ## How to mend it
 
@@ -17,8 +18,9 @@ Shard each element of the list: `for layer in model.layers: fully_shard(layer)`.
 
 ## When to leave it
 
-`nn.Sequential` is called and may be a unit, and so may a subclass of `nn.ModuleList` that defines a forward. The rule
-is silent where it does not know what the module is. `model.apply(fully_shard)` is shard-every-leaf's business.
+`nn.Sequential` is called and may be a unit, and so may, from torch 2.12 on, a subclass of `nn.ModuleList` that defines
+a forward: the rule is silent about these where the newest torch that your project allows takes them. It is silent where
+it does not know what the module is. `model.apply(fully_shard)` is shard-every-leaf's business.
 
 ## References
 
@@ -39,8 +41,10 @@ from fsdp_lint.trace.events import Shard
 from fsdp_lint.trace.granularity import last_name
 from fsdp_lint.trace.trace import Trace, called
 from fsdp_lint.trace.values import Module
+from fsdp_lint.trace.versions import newest_is_below
 
 WITHOUT_FORWARD = ("ModuleList", "ModuleDict")
+FORWARD_COUNTS_SINCE = "2.12"
 
 
 def check(trace: Trace) -> Iterator[Finding]:
@@ -50,12 +54,16 @@ def check(trace: Trace) -> Iterator[Finding]:
             if not isinstance(module, Module) or module.library is None or not module.library.startswith("torch.nn."):
                 continue
             kind = last_name(module.library)
-            if kind not in WITHOUT_FORWARD or module.forward or _is_tested(shard, module):
+            refused = shard.generation == 2 and newest_is_below(trace.torch, FORWARD_COUNTS_SINCE)
+            if kind not in WITHOUT_FORWARD or (module.forward and not refused) or _is_tested(shard, module):
                 continue
+            why = "it has no forward around which FSDP could gather it"
+            if module.forward:
+                why = f"before torch {FORWARD_COUNTS_SINCE} `fully_shard` refuses it in spite of its forward"
             yield Finding(
                 at=shard,
-                message=f"`{called(module)}` is an `nn.{kind}`: it has no forward around which FSDP could gather it",
-                fix=_fix(shard, kind) if not _shards_others(trace, shard) else None,
+                message=f"`{called(module)}` is an `nn.{kind}`: {why}",
+                fix=_fix(shard, kind) if not module.forward and not _shards_others(trace, shard) else None,
             )
 
 

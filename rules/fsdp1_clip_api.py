@@ -12,7 +12,9 @@ measured on torch 2.13.0 with two ranks, norms of 2.62 and 6.08 where the true o
 and with `False`. The pieces of one gradient are scaled by different factors, and no error is raised.
 
 An FSDP2 model has no such method: "'FSDPNet' object has no attribute 'clip_grad_norm_'". Its gradients are DTensors,
-of which `torch.nn.utils.clip_grad_norm_` takes the true norm.
+of which `torch.nn.utils.clip_grad_norm_` takes the true norm: on torch 2.4 to 2.13 the clipped gradients are those of
+one process. The norm that it returns is true by `.full_tensor()` on each of them, and by `.item()` from 2.10 on
+(dtensor-scalar-read is about that).
 
 ## How to mend it
 

@@ -11,7 +11,7 @@ the call, in a dict that is unpacked into it, or through `functools.partial`.
 
 `fully_shard(module, *, mesh, reshard_after_forward, shard_placement_fn, mp_policy, offload_policy, ignored_params)` has
 no such keyword and raises `TypeError: fully_shard() got an unexpected keyword argument`, once all ranks are up
-(measured, torch 2.13.0).
+(measured, torch 2.4 to 2.13). `shard_placement_fn` is there from 2.6 on, `ignored_params` from 2.7 on.
 
 ## How to mend it
 

@@ -9,7 +9,7 @@
 
 With this policy the sharded parameters stay on the CPU, and are copied to the accelerator for each use. FSDP checks
 that when the model is called first, and raises: "FSDP parameters should be materialized on CPU when enabling CPU
-offloading" (torch 2.4 to 2.13).
+offloading" (torch 2.6 to 2.13; the sources of 2.4 and 2.5 have no such check, and what comes of it there was not run).
 
 ## How to mend it
 
@@ -39,11 +39,15 @@ from fsdp_lint.trace.filling import first_use
 from fsdp_lint.trace.models.environment import on_accelerator
 from fsdp_lint.trace.trace import Trace, called, covers
 from fsdp_lint.trace.values import Const, Guards, Object, exclusive, options_of
+from fsdp_lint.trace.versions import newest_is_below
+
+RAISES_SINCE = "2.6"
 
 
 def check(trace: Trace) -> Iterator[Finding]:
     """One finding for each move of offloaded parameters to an accelerator."""
     shards = [(shard, policy, guards) for shard in trace.every(Shard) for policy, guards in _policies(shard)]
+    raises = "" if newest_is_below(trace.torch, RAISES_SINCE) else ": the first forward raises"
     for move in trace.events:
         if not isinstance(move, MoveModule | Materialise) or move.device is None:
             continue
@@ -57,7 +61,7 @@ def check(trace: Trace) -> Iterator[Finding]:
             yield Finding(
                 at=move,
                 message=f"`{called(move.of)}` is put on an accelerator, and its offload policy wants its parameters on "
-                "the CPU: the first forward raises",
+                f"the CPU{raises}",
                 because=[(policy.site or shard.site, "this policy keeps the parameters on the CPU")],
                 fix=_fix(move),
             )

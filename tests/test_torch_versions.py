@@ -35,6 +35,8 @@ def said(path: Path, name: str, torch: str) -> list[str]:
 @pytest.mark.parametrize(
     ("program", "torch", "words"),
     [
+        ("container_sharded/good_with_forward", "2.11", "before torch 2.12 `fully_shard` refuses it"),
+        ("container_sharded/good_with_forward", ">=2.11", None),
         ("cpu_offload_needs_gloo/bad_backend_left_out", "2.5", None),
         ("cpu_offload_needs_gloo/bad_backend_left_out", "2.6", "(since torch 2.6, if none is named)"),
         ("cpu_offload_needs_gloo/bad_device_id_given", "2.5", None),
