@@ -6,14 +6,10 @@ import re
 from collections.abc import Iterator
 
 from fsdp_lint.trace.events import Collective, Forward, Receive
-from fsdp_lint.trace.models.collectives import AGREEING
+from fsdp_lint.trace.models.collectives import AGREEING, TOGETHER
 from fsdp_lint.trace.trace import Trace
 from fsdp_lint.trace.values import Choice, Condition, Literal, Mapping, Object, Product, Tensor, Unknown, Value, parts
 
-# Calls of these names bring the ranks together.
-TOGETHER = re.compile(
-    r"reduce|gather|sync|broadcast|agree|across|world|vote|consensus|any_rank|all_rank", re.IGNORECASE
-)
 LOADER = re.compile(r"(loader|dataloader)$|^dl$|_dl$", re.IGNORECASE)
 # What is alike on all ranks even where the values are not.
 SHAPES = frozenset({"shape", "size()", "ndim", "dim", "dim()", "dtype", "device", "requires_grad", "keys()"})

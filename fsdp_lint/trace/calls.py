@@ -507,7 +507,18 @@ class Calls(State):
         results = list(frame.results)
         if not frame.dead and not isinstance(node, cst.Lambda):
             results.append((Const(value=None), ()))
-        return choice(results) if results else Unknown()
+        value = choice(results) if results else Unknown()
+        if not isinstance(node, cst.FunctionDef) or not node.decorators:
+            return value
+        self.frames.append(frame)
+        try:
+            return self.as_decorated(node, value)
+        finally:
+            self.frames.pop()
+
+    def as_decorated(self, node: cst.FunctionDef, value: Value) -> Value:
+        """What a function with decorators gives; the part of the machine that looks into them says so."""
+        return value
 
     def guard_decorators(self, node: cst.FunctionDef) -> None:
         """Takes for granted what the decorators of a function let through."""

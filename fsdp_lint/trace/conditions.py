@@ -208,6 +208,23 @@ class Conditions(Calls):
             false=base.false + (_guards_of(false[0], False) if len(false) == 1 else ()),
         )
 
+    def test_each(self, value: Choice, test: Callable[[Value], bool | None], *asked: str) -> Value:
+        """The outcome of a test of one of several values, each tested where it is that one; None: not known."""
+        outcomes: dict[int, bool | None] = {}
+
+        def note(option: Value) -> Value:
+            outcomes[option.number] = test(option)
+            return option
+
+        self.each_option(value, note)
+
+        def outcome(option: Value) -> Condition | bool:
+            known = outcomes.get(option.number)
+            return known if known is not None else self.opaque((*asked, option.number), "other", option)
+
+        found = self._truth_of_choice(value, outcome, *asked)
+        return found if isinstance(found, Condition) else Const(value=found)
+
     # comparisons ------------------------------------------------------------------------------------------------
 
     def rank_is(self, rank: Rank, number: Any) -> Condition:
@@ -288,7 +305,7 @@ class Conditions(Calls):
         if isinstance(right, Const) and right.value is None:
             if isinstance(left, Const):
                 return left.value is None
-            if isinstance(left, (*SOLID, Sequence, Mapping)):
+            if isinstance(left, (*SOLID, Sequence, Mapping)) or table.is_there(self, left):  # type: ignore[arg-type]
                 return False
             return self.opaque(("none", left.number), "other", left)
         if left is right:

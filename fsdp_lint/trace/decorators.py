@@ -1,18 +1,24 @@
-"""The project's own decorators: whether they let only some ranks through to what they are around."""
+"""The project's own decorators: whether they let only some ranks through to what they are around, or bring the ranks
+together on what it gives."""
 
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import libcst as cst
 
 from fsdp_lint.source.file import Site
 from fsdp_lint.trace.events import Collective, Forward
+from fsdp_lint.trace.invocations import dotted
 from fsdp_lint.trace.models.api import Call
-from fsdp_lint.trace.registries import Registries, head_of
-from fsdp_lint.trace.values import Condition, Function, Literal, Unknown, Value
+from fsdp_lint.trace.models.collectives import TOGETHER
+from fsdp_lint.trace.registries import Registries
+from fsdp_lint.trace.values import Class, Condition, Const, Function, Instance, Literal, Unknown, Value, options_of
 
-RANKS = re.compile(r"rank|main|master|leader|chief|primary|zero|proc", re.IGNORECASE)
+RANKS = re.compile(r"rank|main|master|leader|chief|primary|zero|proc|reduce|gather|broadcast", re.IGNORECASE)
+# What a function gives stands as this value where a decorator has made it one value of all ranks.
+AGREED = "agreed"
 
 
 class Decorators(Registries):
@@ -21,25 +27,62 @@ class Decorators(Registries):
     def guard_decorator(self, decorator: cst.Decorator) -> None:
         """Takes for granted what a decorator of the project asks for before it calls the function; where that cannot be
         seen, what its name says."""
-        at = ("decorator", self.frame.path, id(decorator))
-        if at not in self.memo:
-            asks = self._asks_for_rank(head_of(decorator.decorator))
-            self.memo[at] = self._tests(decorator) if asks else Condition()
-        found = self.memo[at]
+        found = self._found(decorator)
         tests = found.true if isinstance(found, Condition) else ()
         if tests:
             self.assume(tuple(literal.but(depth=len(self.stack)) for literal in tests))
         elif isinstance(found, Condition):
             super().guard_decorator(decorator)
 
-    def _asks_for_rank(self, head: str) -> bool:
-        """True when a decorator of this name is a function of the project that may ask which process this is."""
-        found = self.project.lookup(self.frame.path, head) if head else None
-        if found is None or found.kind != "function" or found.path is None:
+    def as_decorated(self, node: cst.FunctionDef, value: Value) -> Value:
+        """What a function gives: nothing of one rank's own where a decorator brings the ranks together, or says by its
+        name that it does."""
+        options = [option for option, _ in options_of(value)]
+        if not all(isinstance(one, Unknown | Condition | Const) for one in options) or isinstance(value, Const):
+            return value
+        for decorator in node.decorators:
+            if not isinstance(self._found(decorator), Condition):
+                return Unknown(name=AGREED)
+            if TOGETHER.search(_last_name(decorator.decorator)) and self._project_function(decorator) is None:
+                return Unknown(name=AGREED)
+        return value
+
+    def _found(self, decorator: cst.Decorator) -> Value:
+        """What is known of a decorator; see `_tests`."""
+        at = ("decorator", self.frame.path, id(decorator))
+        if at not in self.memo:
+            self.memo[at] = self._tests(decorator) if self._asks_for_rank(decorator) else Condition()
+        return self.memo[at]
+
+    def _project_function(self, decorator: cst.Decorator) -> Function | Class | None:
+        """The function or class of the project that makes a decorator, or is it."""
+        node = decorator.decorator
+        found = self.evaluate(node.func if isinstance(node, cst.Call) else node)
+        return found if isinstance(found, Function | Class) else None
+
+    def _asks_for_rank(self, decorator: cst.Decorator) -> bool:
+        """True for a function or class of the project that may ask which process this is, or speak to the others."""
+        found = self._project_function(decorator)
+        return found is not None and self._speaks_of_ranks(found.path, found.qualname)
+
+    def _speaks_of_ranks(self, path: Path, qualname: str, hops: int = 2) -> bool:
+        """True for a definition with a word of ranks or collectives in it, or in the functions that it names."""
+        index = self.project.index(path)
+        if index is None:
             return False
-        index = self.project.index(found.path)
-        info = index.functions.get(found.name) if index is not None else None
-        return info is not None and any(RANKS.search(word) for word in info.mentions | info.attributes)
+        inside = f"{qualname}."
+        infos = [info for name, info in index.functions.items() if name == qualname or name.startswith(inside)]
+        words = {word for info in infos for word in info.mentions | info.attributes}
+        if any(RANKS.search(word) for word in words):
+            return True
+        named = [self.project.lookup(path, word) for word in words] if hops else []
+        return any(
+            one is not None
+            and one.path is not None
+            and one.kind == "function"
+            and self._speaks_of_ranks(one.path, one.name, hops - 1)
+            for one in named
+        )
 
     def _tests(self, decorator: cst.Decorator) -> Value:
         """The tests of the rank around the call of what is decorated, none where some other way leads to it; no
@@ -51,9 +94,17 @@ class Decorators(Registries):
             made = self.invoke(self.evaluate(decorator.decorator), Call(site=around, args=[wrapped]))
             if isinstance(made, Function):
                 self.enter(made, Call(site=around, open=True))
+            elif isinstance(made, Instance):
+                self.invoke(made, Call(site=around, open=True))
             events = self.trace.events[before:]
         if any(isinstance(one, Collective) and one.op != "barrier" for one in events):
             return Unknown()
         calls = [one for one in events if isinstance(one, Forward) and one.module is wrapped]
         tests: list[Literal] = [literal for literal in calls[0].guards if literal.kind == "rank"] if calls else []
         return Condition(true=tuple(literal for literal in tests if all(literal in one.guards for one in calls)))
+
+
+def _last_name(node: cst.BaseExpression) -> str:
+    """The last name of what is written as a decorator, arguments aside."""
+    node = node.func if isinstance(node, cst.Call) else node
+    return dotted(node).rpartition(".")[2]

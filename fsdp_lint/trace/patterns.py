@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import libcst as cst
 
-from fsdp_lint.trace.decorators import Decorators
+from fsdp_lint.trace.dispatching import Dispatching
 from fsdp_lint.trace.values import Condition, Const, Guards, Mapping, Sequence, Unknown, Value
 
 
-class Patterns(Decorators):
+class Patterns(Dispatching):
     """The part of the abstract machine that knows the cases of a `match`."""
 
     def match_(self, node: cst.Match) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from fsdp_lint.trace.events import Event
 from fsdp_lint.trace.values import (
+    Choice,
     Class,
     Condition,
     Const,
@@ -156,6 +157,12 @@ class Machine(Protocol):
 
     def opaque_test(self, key: tuple[Any, ...], kind: str, *values: Value) -> Value:
         """A truth value of which only its identity, and what it speaks of, is known."""
+
+    def each_option(self, value: Value, run: Callable[[Value], Value]) -> Value:
+        """Does the same with every value that `value` can be, where it is that one, and joins the results."""
+
+    def test_each(self, value: Choice, test: Callable[[Value], bool | None], *asked: str) -> Value:
+        """The outcome of a test of one of several values, each tested where it is that one; None: not known."""
 
     def leave(self, failed: bool = False) -> None:
         """The body that is being run is left here; `failed` when by an error."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from fsdp_lint.trace.events import Collective, Receive
 from fsdp_lint.trace.models.api import Call, Handler, Machine
 from fsdp_lint.trace.values import Const, Sequence, Unknown, Value, options_of
@@ -26,6 +28,10 @@ OPERATIONS = (
     "all_to_all_single",
 )
 AGREEING = frozenset({"all_reduce", "all_gather", "all_gather_into_tensor", "reduce", "all_gather_object", "gather"})
+# Calls of these names bring the ranks together.
+TOGETHER = re.compile(
+    r"reduce|gather|sync|broadcast|agree|across|world|vote|consensus|any_rank|all_rank", re.IGNORECASE
+)
 
 
 def _collective(op: str) -> Handler:

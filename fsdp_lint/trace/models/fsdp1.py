@@ -4,16 +4,35 @@ from __future__ import annotations
 
 from fsdp_lint.trace.events import CheckClass, ChooseStateForm, Collective, SetSync, Unshard, UseFSDP1
 from fsdp_lint.trace.models.api import NOTHING, Call, Handler, Machine, constant_name
-from fsdp_lint.trace.values import Const, External, Module, Object, Unknown, Value
+from fsdp_lint.trace.values import Choice, Const, External, Module, Object, Unknown, Value
 
 NAMES = (
     "torch.distributed.fsdp.FullyShardedDataParallel",
     "torch.distributed.fsdp.fully_sharded_data_parallel.FullyShardedDataParallel",
 )
+FSDP2 = "torch.distributed.fsdp.FSDPModule"
+DDP = "torch.nn.parallel.DistributedDataParallel"
 # Attributes that DDP reads and no FSDP does.
 FLAGS = frozenset({"require_backward_grad_sync"})
 # Methods that a module has by FSDP1 and not by FSDP2 (dir() of both, torch 2.13.0).
 METHODS_OF_ITS_OWN = frozenset({"no_sync", "clip_grad_norm_", "check_is_root", "summon_full_params", "fsdp_modules"})
+# Methods that a module has by FSDP2 and by nothing else (dir() of it, torch 2.13.0).
+METHODS_OF_FSDP2 = frozenset(
+    {
+        "set_requires_gradient_sync",
+        "set_requires_all_reduce",
+        "set_is_last_backward",
+        "set_reshard_after_forward",
+        "set_reshard_after_backward",
+        "set_modules_to_forward_prefetch",
+        "set_modules_to_backward_prefetch",
+        "set_gradient_divide_factor",
+        "set_reduce_scatter_divide_factor",
+        "set_unshard_in_backward",
+        "unshard",
+        "reshard",
+    }
+)
 # Static functions by how a module that FSDP1 did not wrap takes them (measured, torch 2.13.0).
 STATIC = {
     "summon_full_params": "does nothing",
@@ -84,23 +103,45 @@ def _static(name: str) -> Handler:
     return handler
 
 
-def has_attribute(run: Machine, call: Call) -> bool | None:
-    """What `hasattr(module, name)` says of a method that only FSDP1 has; None where that is not known."""
+def has_attribute(run: Machine, call: Call) -> Value | None:
+    """What `hasattr(module, name)` says of a method that only one generation has; None where that is not known."""
     owner, name = call.first(), constant_name(call.get(1, ""))
-    if name not in METHODS_OF_ITS_OWN or not isinstance(owner, Module):
+    if name not in METHODS_OF_ITS_OWN | METHODS_OF_FSDP2:
         return None
-    run.emit(CheckClass, call.site, value=owner, by="hasattr", names=(name,))
-    if run.is_instance(owner, External(dotted=NAMES[0])) is True:
+    if isinstance(owner, Choice):
+        return run.test_each(owner, lambda one: _has(run, one, name, call), "hasattr", name)
+    known = _has(run, owner, name, call)
+    return Const(value=known) if known is not None else None
+
+
+def _has(run: Machine, owner: Value, name: str, call: Call) -> bool | None:
+    if isinstance(owner, Module) and name in METHODS_OF_ITS_OWN:
+        run.emit(CheckClass, call.site, value=owner, by="hasattr", names=(name,))
+    return has_method(run, owner, name)
+
+
+def has_method(run: Machine, owner: Value, name: str) -> bool | None:
+    """Whether a module has a method that only one generation has, by how it was sharded; None where it is not known."""
+    if not isinstance(owner, Module) or name not in METHODS_OF_ITS_OWN | METHODS_OF_FSDP2:
+        return None
+    fsdp1, ddp, fsdp2 = (run.is_instance(owner, External(dotted=cls)) is True for cls in (NAMES[0], DDP, FSDP2))
+    if name in METHODS_OF_FSDP2:
+        return True if fsdp2 else False if fsdp1 or ddp else None
+    if fsdp1 or (ddp and name == "no_sync"):
         return True
-    return False if run.is_instance(owner, External(dotted="torch.distributed.fsdp.FSDPModule")) is True else None
+    return False if fsdp2 else None
 
 
-def missing(run: Machine, call: Call) -> Value | None:
-    """What `getattr(module, name, default)` gives where FSDP2 has sharded the module and has no such method."""
+def missing(run: Machine, call: Call, name: str) -> Value | None:
+    """What `getattr(module, name, default)` gives where the module has no such method, by how it was sharded."""
     default = call.get(2, "default")
-    if default is not None and has_attribute(run, call) is False:
-        return default
-    return None
+    if default is None or name not in METHODS_OF_ITS_OWN | METHODS_OF_FSDP2:
+        return None
+
+    def of_one(owner: Value) -> Value:
+        return default if _has(run, owner, name, call) is False else run.attribute(owner, name)
+
+    return run.each_option(call.first(), of_one)
 
 
 def asked(value: Value) -> Value | None:

@@ -300,8 +300,8 @@ def getattr_(run: Machine, call: Call) -> Value:
     owner = call.first()
     if name:
         init.note_attribute(run, owner, name, call.site)
-        default = fsdp1.missing(run, call)
-        return default if default is not None else run.attribute(owner, name)
+        found = fsdp1.missing(run, call, name)
+        return found if found is not None else run.attribute(owner, name)
     return run.child(owner, f"[{(call.get(1, '') or Unknown()).name or '?'}]")
 
 
@@ -375,7 +375,7 @@ def vars_(run: Machine, call: Call) -> Value:
     if call.name == "hasattr":
         has = fsdp1.has_attribute(run, call)
         if has is not None:
-            return Const(value=has)
+            return has
     of = fsdp1.asked(owner)
     if call.name == "issubclass" and of is not None and len(call.args) == 2:
         outcome = run.instance_test(of, call.args[1])

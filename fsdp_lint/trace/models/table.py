@@ -454,6 +454,11 @@ class_asked = fsdp1.asked
 class_named = fsdp1.asked_by_name
 
 
+def is_there(run: Machine, value: Value) -> bool:
+    """True for a method that a module has by how it was sharded."""
+    return isinstance(value, Method) and fsdp1.has_method(run, value.self_value, value.method) is True
+
+
 note_attribute = init.note_attribute
 
 
