@@ -25,6 +25,7 @@ def prepare(torch: Any) -> None:
     if release < (2, 6):
         _also_at("torch.distributed._composable.fsdp", "torch.distributed.fsdp")
         sys.modules["torch.distributed.fsdp._fully_shard"] = _module("torch.distributed._composable.fsdp")
+    if release < (2, 7):
         _give_streams(torch.cuda)
     if release == (2, 5):
         _ask_for_no_gpu(torch.cuda, _module("torch.distributed._composable.fsdp._fsdp_param_group").FSDPCommContext)

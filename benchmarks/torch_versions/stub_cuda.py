@@ -3,7 +3,7 @@
     pip download torch==2.6.0 --no-deps && python -m zipfile -e torch-2.6.0-*.whl DEST
     python benchmarks/torch_versions/stub_cuda.py DEST...
 
-PyPI has no CPU wheels for Linux. The CUDA wheels hold all of torch's CPU code; what they lack is the libraries of CUDA
+For Linux the package index has CUDA builds only. They hold all of torch's CPU code; what they lack is the libraries of CUDA
 itself, which are wheels of their own. Each of these that no folder of the system has is written to DEST/cuda_stubs: a
 shared library of that name with the functions that torch's libraries look for in it, under the symbol versions that
 they ask for. Every function returns 100, cudaErrorNoDevice, so torch finds that there is no GPU. Needs gcc, nm and
