@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ from fsdp_lint.project.roots import Plan, Root, leftovers, plan, unmade
 from fsdp_lint.source.document import Document
 from fsdp_lint.source.file import Site
 from fsdp_lint.source.limits import refuse
-from fsdp_lint.trace.events import ImportNames, Shard, ShardEach
+from fsdp_lint.trace.events import ConfigureFSDP, ImportNames, Shard, ShardEach
 from fsdp_lint.trace.interpret import Interpreter
 from fsdp_lint.trace.models import configs, fsdp, moved, table
 from fsdp_lint.trace.models.declared import FRAMEWORKS, Declared
@@ -30,6 +31,9 @@ REACHING = ARGUMENTS | FRAMEWORKS.words | set(fsdp.FUNCTION_POLICIES) | {word fo
 STATEMENTS_IN_ALL = 160_000
 KEPT_FOR_THE_REST = 0.3
 STATEMENTS_PER_LINE = 0.4
+# By these a program may be one that the file for accelerate's launcher is for.
+LAUNCHED = ARGUMENTS | {"Accelerator"}
+SETTINGS_FOLDER = re.compile(r"conf|accelerate|launch|fsdp", re.IGNORECASE)
 SHARDING = {*fsdp.GENERATION_1, *fsdp.GENERATION_2}
 
 
@@ -41,6 +45,13 @@ def project(
 ) -> Project:
     """The files below `root`, with the further `roots` where imports are looked for, as an analysis needs them."""
     return Project(root, [root / folder for folder in roots], refuse, table.known, texts, indexes)
+
+
+def belongs(launcher: Path, program: Path) -> bool:
+    """True where a file for the launcher lies with a program: in its folder or the one above, or in a folder of
+    settings beside it."""
+    home = launcher.parent.parent if SETTINGS_FOLDER.search(launcher.parent.name) else launcher.parent
+    return program.parent in (launcher.parent, home) or program.parent.parent == home
 
 
 class Analysis:
@@ -74,10 +85,19 @@ class Analysis:
         self._unfinished: list[Root] = []
         self._left = STATEMENTS_IN_ALL
         self._skipped = False
+        self._launches: list[tuple[Path, ConfigureFSDP]] = []
+
+    def read_launchers(self, paths: Iterable[Path]) -> None:
+        """Takes note of the files for accelerate's launcher that ask for FSDP, for the programs that lie with them."""
+        for path in paths:
+            asked = configs.launch(Document(path, self.project.text(path)))
+            if asked is not None and configs.setting(asked.arguments.get("distributed_type")) == "FSDP":
+                self._launches.append((path, asked))
 
     def run(self, seeds: Sequence[Path], universe: Sequence[Path], reported: frozenset[Path]) -> None:
         """Runs the roots that can pass through a reported file; then what speaks of FSDP and no run has entered."""
-        self._plan = plan(self.project, seeds, universe, REACHING | self._declared.words, reported)
+        words = REACHING | self._declared.words | (LAUNCHED if self._launches else frozenset())
+        self._plan = plan(self.project, seeds, universe, words, reported)
         self._hot = frozenset(self._plan.hot)
         self._fillers = fillers(self.project, self._indexes())
         for path in self._plan.files:
@@ -147,7 +167,8 @@ class Analysis:
 
     def _run(self, root: Root) -> Outcome:
         """Runs the program from a root."""
-        trace = Trace(torch=self._torch, gpu_memory=self._gpu_memory, root=self.project.root)
+        launch = next((asked for path, asked in self._launches if belongs(path, root.path)), None)
+        trace = Trace(torch=self._torch, gpu_memory=self._gpu_memory, root=self.project.root, launch=launch)
         run = Interpreter(self.project, trace)
         run.hot = self._hot
         run.fillers = self._fillers

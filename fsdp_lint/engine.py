@@ -55,13 +55,14 @@ class FixResult:
 @dataclass(frozen=True)
 class _Scope:
     """Which files are reported on, which are looked at, what stands in for their text, and which files of settings
-    that speak of FSDP are among the reported."""
+    that speak of FSDP are among the reported. `launchers` are these and those around."""
 
     reported: frozenset[Path]
     universe: tuple[Path, ...]
     errors: tuple[str, ...]
     texts: Mapping[Path, str]
     documents: tuple[Path, ...] = ()
+    launchers: tuple[Path, ...] = ()
 
 
 def analyse(
@@ -74,8 +75,9 @@ def analyse(
         if path.suffix in SETTINGS:
             return _analyse(_Scope(frozenset({path}), (), (), {path: stdin[1]}, (path,)), settings)
         near = surroundings([path.parent], settings.root) if path.parent.is_dir() else ()
-        files = tuple(sorted({path, *discover(near, settings.root, settings.exclude).files}))
-        return _analyse(_Scope(frozenset({path}), files, (), {path: stdin[1]}), settings)
+        around = discover(near, settings.root, settings.exclude)
+        files, launchers = tuple(sorted({path, *around.files})), _documents(around.settings)[0]
+        return _analyse(_Scope(frozenset({path}), files, (), {path: stdin[1]}, launchers=launchers), settings)
     scope = _scope(paths, settings)
     return _analyse(scope, settings) if cache is None or scope.errors else _remembered(scope, settings, cache)
 
@@ -88,13 +90,14 @@ def _remembered(scope: _Scope, settings: Settings, cache: Cache) -> Report:
     ground = basis.ground(settings)
     key = basis.digest("report", ground, sorted(map(str, scope.reported)))
     # Before the files are read: what changes later is seen.
-    program = basis.digest(basis.stamps([*scope.universe, *scope.documents]))
+    launchers = basis.stamps(scope.launchers)
+    program = basis.digest(basis.stamps([*scope.universe, *scope.documents]), launchers)
     known = cache.get(key)
     if known is not None and known[0] == program and basis.unchanged(known[1]):
         report: Report = known[2]
         return report
     seen: set[Path] = set()
-    report = _analyse(scope, settings, _Memory(cache, basis.digest("outcomes", ground), seen))
+    report = _analyse(scope, settings, _Memory(cache, basis.digest("outcomes", ground, launchers), seen))
     if not report.errors:
         cache.put(key, (program, basis.stamps(sorted(seen.difference(scope.universe))), report))
     return report
@@ -145,11 +148,13 @@ class _Rounds:
 def _scope(paths: Sequence[Path], settings: Settings) -> _Scope:
     given = discover(paths, settings.root, settings.exclude)
     documents, errors = _documents(given.settings)
-    universe = given.files
+    universe, launchers = given.files, documents
     near = surroundings(paths, settings.root) if given.files else ()  # settings alone have no project around them
     if {*near} - {Path(os.path.abspath(path)) for path in paths}:
-        universe = tuple(sorted({*universe, *discover(near, settings.root, settings.exclude).files}))
-    return _Scope(frozenset({*given.files, *documents}), universe, (*given.errors, *errors), {}, documents)
+        around = discover(near, settings.root, settings.exclude)
+        universe = tuple(sorted({*universe, *around.files}))
+        launchers = tuple(sorted({*documents, *_documents(set(around.settings) - set(given.settings))[0]}))
+    return _Scope(frozenset({*given.files, *documents}), universe, (*given.errors, *errors), {}, documents, launchers)
 
 
 def _documents(paths: Iterable[Path]) -> tuple[tuple[Path, ...], list[str]]:
@@ -189,6 +194,7 @@ def _analyse(scope: _Scope, settings: Settings, memory: _Memory | _Rounds | None
         files = project(settings.root, settings.roots, dict(scope.texts), outcomes.indexes if outcomes else None)
         declared = read(settings.declarations(), settings.root)
         analysis = Analysis(files, judge, outcomes, torch_range(settings), settings.gpu_memory, declared)
+        analysis.read_launchers(scope.launchers)
         analysis.run(seeds, scope.universe, scope.reported)
         analysis.read_settings(scope.documents)
         findings = _visible(once(analysis.findings), scope, settings, files)
@@ -222,7 +228,8 @@ def _deep_and_undisturbed() -> Iterator[None]:
 
 
 def _seeds(scope: _Scope, sharding: Sequence[str] = ()) -> tuple[list[Path], list[str]]:
-    """The files whose bytes speak of FSDP, or of a function that the user declares to shard."""
+    """The files whose bytes speak of FSDP, or of a function that the user declares to shard; those with which a file
+    for accelerate's launcher lies, where they speak of what that launches."""
     from fsdp_lint.trace.models.words import WORDS
 
     own = {text.partition("(")[0].strip().rpartition(".")[2] for text in sharding}
@@ -235,9 +242,18 @@ def _seeds(scope: _Scope, sharding: Sequence[str] = ()) -> tuple[list[Path], lis
             if path in scope.reported:
                 errors.append(f"{path}: cannot be read: {error.strerror or error}")
             continue
-        if pattern.search(spelled_out(path, data)) is not None:
+        if pattern.search(spelled_out(path, data)) is not None or _launched(scope, path, data):
             seeds.append(path)
     return seeds, errors
+
+
+def _launched(scope: _Scope, path: Path, data: bytes) -> bool:
+    if not scope.launchers:
+        return False
+    from fsdp_lint.analysis import LAUNCHED, belongs
+
+    near = any(belongs(launcher, path) for launcher in scope.launchers)
+    return near and any_of(LAUNCHED).search(spelled_out(path, data)) is not None
 
 
 class Judge:

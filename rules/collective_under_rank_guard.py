@@ -6,8 +6,10 @@ Under a test of the rank (`rank == 0`, `is_main_process`, an early return of the
 function): a call that all ranks must make together. These are the collectives of torch.distributed, `full_tensor()`,
 `get_model_state_dict` and its like, `torch.distributed.checkpoint.save` and `load`, `clip_grad_norm_`, forward,
 backward and optimizer step of a sharded model, `fully_shard` itself, and FSDP1's `state_dict()` and
-`summon_full_params`, Lightning's `trainer.save_checkpoint` and `fabric.save`, and `get_state_dict` and `save_state` of
-accelerate where it has an FSDP plugin. Helper functions are followed.
+`summon_full_params`. Of frameworks: Lightning's `trainer.save_checkpoint` and `fabric.save`; `get_state_dict`,
+`save_state` and `save_model` of accelerate where it has an FSDP plugin, or where a file for its launcher that asks for
+FSDP lies with the program; `save_model` of a transformers Trainer whose arguments switch FSDP on and ask for
+`FULL_STATE_DICT`, in its callbacks, too. Helper functions are followed.
 
 ## Why it is wrong
 
@@ -29,6 +31,7 @@ nobody. The rule sees these.
 
 - https://docs.pytorch.org/docs/stable/distributed.html
 - https://github.com/pytorch/pytorch/issues/148756
+- https://huggingface.co/docs/accelerate/usage_guides/fsdp (`save_state` and `get_state_dict` on all processes)
 - https://lightning.ai/docs/pytorch/stable/common/checkpointing_basic.html (all ranks must call `save_checkpoint`)
 """
 
@@ -38,7 +41,7 @@ from collections.abc import Iterator
 
 from fsdp_lint.rule import Finding, Rule, Severity, Site
 from fsdp_lint.trace.events import Event, Shard
-from fsdp_lint.trace.together import collective_of, gathering_of, has_counterpart, is_alone
+from fsdp_lint.trace.together import collective_of, gathering_of, has_counterpart, is_alone, launch_of
 from fsdp_lint.trace.trace import Trace, rank_guard, site_at_depth
 
 
@@ -58,7 +61,7 @@ def check(trace: Trace) -> Iterator[Finding]:
         yield Finding(
             at=at,
             message=f"only some ranks reach {what}, and it waits for all of them",
-            because=_inner(event, at, what),
+            because=[*_inner(event, at, what), *launch_of(trace, event)],
         )
 
 

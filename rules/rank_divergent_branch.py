@@ -5,7 +5,9 @@
 An `if` (or a `continue`, `break` or `return` under one) that looks at this rank's own loss, outputs or batch, and
 decides on a forward or backward of a sharded model, on its optimizer's step, or on another collective: `if
 torch.isnan(loss): continue`, `if batch is None: continue`, `if val_loss < best: save()`; and a `break` that stands at
-the end of the round: `if val_loss > best: break`. A generator that passes over some batches counts where the training
+the end of the round: `if val_loss > best: break`. So it is with the backward that a framework makes: by
+`accelerator.backward`, by `fabric.backward`, by Lightning's Trainer where `training_step` returns None under such a
+test. A generator that passes over some batches counts where the training
 loop goes through all that it yields.
 
 ## Why it is wrong
@@ -40,7 +42,7 @@ from collections.abc import Iterator
 from fsdp_lint.rule import Finding, Rule, Severity, Site
 from fsdp_lint.trace.agreement import BY_MODEL, own_values
 from fsdp_lint.trace.events import Backward, Event, Forward, Shard, Step
-from fsdp_lint.trace.together import collective_of
+from fsdp_lint.trace.together import collective_of, launch_of
 from fsdp_lint.trace.trace import Stop, Trace, called
 from fsdp_lint.trace.values import Literal, exclusive
 
@@ -60,7 +62,7 @@ def check(trace: Trace) -> Iterator[Finding]:
             yield Finding(
                 at=literal.site,
                 message=f"this test looks at {words}, and decides on {what}, which all ranks must do alike",
-                because=[(event, f"{what} is here")],
+                because=[(event, f"{what} is here"), *launch_of(trace, event)],
             )
     yield from _early_ends(trace, reported)
 

@@ -374,6 +374,8 @@ class Calls(State):
             return True
         if any(is_tracked(v) or _runs_code(v) or self.is_given_model(v) for v in call.values()):
             return True
+        if any(table.is_framework(v) for v in call.values()):
+            return True
         index = self.project.index(function.path)
         info = index.functions.get(function.qualname) if index else None
         if info is None or info.lines <= SMALL or table.worth_a_look(info.mentions | info.attributes):

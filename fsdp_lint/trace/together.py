@@ -2,12 +2,35 @@
 
 from __future__ import annotations
 
-from fsdp_lint.trace.events import CheckClass, Collective, Event, Forward, Shard, TakeState
+import re
+from typing import TYPE_CHECKING
+
+from fsdp_lint.trace.events import CheckClass, Collective, ConfigureFSDP, Event, Forward, SetStateType, Shard, TakeState
 from fsdp_lint.trace.trace import Trace, called, runs_alone, touches
-from fsdp_lint.trace.values import Literal, Module, Object, Params, StateDict, Tensor, Value, exclusive, options_of
+from fsdp_lint.trace.values import (
+    Const,
+    Literal,
+    Module,
+    Object,
+    Params,
+    Sequence,
+    StateDict,
+    Tensor,
+    Value,
+    exclusive,
+    made_of,
+    options_of,
+)
+
+if TYPE_CHECKING:
+    from fsdp_lint.source.file import Site
 
 FSDP = frozenset({"FullyShardedDataParallel", "FSDPModule"})
 PLUGIN = "FullyShardedDataParallelPlugin"
+LIGHTNING = ("lightning", "pytorch_lightning", "lightning_fabric")
+STRATEGIES = frozenset({"FSDPStrategy", "ModelParallelStrategy"})
+FULL = "FULL_STATE_DICT"
+HOW = re.compile(r"distributed_type|DistributedType|fsdp|deepspeed|plugin|sharded", re.IGNORECASE)
 GATHERS = frozenset({"get_model_state_dict", "get_optimizer_state_dict", "get_state_dict", "FSDP.optim_state_dict"})
 ALWAYS = frozenset({"full_tensor", "redistribute", "distribute_tensor"})
 STATE = frozenset(
@@ -28,6 +51,8 @@ STATE = frozenset(
 def collective_of(trace: Trace, event: Event) -> str:
     """What the event is called when all ranks must take part in it; empty for other events."""
     match event:
+        case Collective(op=op, by=by) if by is not None and runs_fsdp(trace, by, event):
+            return f"`{called(by)}.{op.rpartition('.')[2]}`"
         case Collective(op=op, on=on, plain=plain):
             if plain or op in ALWAYS or op.startswith("torch.distributed.checkpoint."):
                 return f"`{op.rpartition('.')[2] if 'checkpoint' in op else op}`"
@@ -50,10 +75,10 @@ def gathering_of(trace: Trace, event: Event) -> str:
 
     `full_tensor()` tells nothing: helpers that get whole tensors too call it where they meet a DTensor.
     """
+    if isinstance(event, Collective) and event.by is not None:
+        return collective_of(trace, event) if runs_fsdp(trace, event.by, event) else ""
     if not isinstance(event, Collective) or event.plain:
         return ""
-    if event.by is not None and _has_plugin(event.by):
-        return f"`{called(event.by)}.{event.op}`"
     asked = [
         check.value
         for check in trace.every(CheckClass)
@@ -64,10 +89,58 @@ def gathering_of(trace: Trace, event: Event) -> str:
     return ""
 
 
-def _has_plugin(accelerator: Value) -> bool:
-    """True for an object of accelerate's that is told of FSDP here."""
-    given = accelerator.kwargs.get("fsdp_plugin") if isinstance(accelerator, Object) else None
-    return any(isinstance(one, Object) and one.cls.endswith(PLUGIN) for one, _ in options_of(given or Value()))
+def runs_fsdp(trace: Trace, by: Value, event: Event) -> bool:
+    """True for an object of a framework that is told of FSDP: by an argument, or by the file for accelerate's launcher,
+    unless the event stands under a test of what it was told."""
+    if not isinstance(by, Object) or _asks_how_launched(event):
+        return False
+    library, last = by.cls.partition(".")[0], by.cls.rpartition(".")[2]
+    if library == "accelerate":
+        given = by.kwargs.get("fsdp_plugin")
+        if given is not None:
+            return any(isinstance(one, Object) and one.cls.endswith(PLUGIN) for one, _ in options_of(given))
+        return trace.launch is not None
+    if library in LIGHTNING:
+        strategy = by.kwargs.get("strategy")
+        if isinstance(strategy, Object):
+            return strategy.cls.rpartition(".")[2] in STRATEGIES
+        return isinstance(strategy, Const) and str(strategy.value) in ("fsdp", "fsdp_cpu_offload")
+    return last.endswith("Trainer") and _gathers_on_save(trace, by, event)
+
+
+def _gathers_on_save(trace: Trace, trainer: Object, event: Event) -> bool:
+    """True for a Trainer of transformers that is told of FSDP, and to save whole state dicts."""
+    args = trainer.kwargs.get("args") or (trainer.args[1] if len(trainer.args) > 1 else None)
+    asked = [one for one in trace.every(ConfigureFSDP) if one.made is args and one.by == "arguments"]
+    asked += [trace.launch] if not asked and trace.launch is not None else []
+    said = [one.to for one in trace.every(SetStateType) if one.order < event.order]
+    if not asked or not _is_text(asked[0].arguments.get("fsdp")):
+        return False
+    kind = said[-1] if said else asked[0].options.get("state_dict_type")
+    return kind == FULL or (isinstance(kind, Const) and kind.value == FULL)
+
+
+def _is_text(fsdp: Value | None) -> bool:
+    """True where `fsdp=` is left out, or surely switches FSDP on."""
+    return fsdp is None or (isinstance(fsdp, Const) and bool(fsdp.value)) or isinstance(fsdp, Sequence)
+
+
+def launch_of(trace: Trace, event: Event) -> list[tuple[Event | Site, str]]:
+    """Where the launcher is told of FSDP, for what an object of a framework does that is not told of it itself."""
+    by = event.by if isinstance(event, Collective) else None
+    told = isinstance(by, Object) and bool({"fsdp_plugin", "strategy"} & set(by.kwargs))
+    told = told or any(one.by == "arguments" for one in trace.every(ConfigureFSDP))
+    if by is None or told or trace.launch is None:
+        return []
+    return [(trace.launch, "the launcher is told of FSDP here")]
+
+
+def _asks_how_launched(event: Event) -> bool:
+    """True under a test of what the launcher was told."""
+    asked = (one for literal in event.guards for value in literal.values for one in made_of(value))
+    words = [word for one in asked for word in (one.key, one.name)]
+    words += [word for literal in event.guards for word in literal.words]
+    return any(HOW.search(word) for word in words)
 
 
 def _any_sharded(trace: Trace, on: tuple[Value, ...], event: Event) -> bool:

@@ -12,6 +12,7 @@ from fsdp_lint.source.file import children
 from fsdp_lint.trace.events import (
     Backward,
     Collective,
+    ConfigureFSDP,
     Event,
     Forward,
     Handed,
@@ -88,7 +89,8 @@ class Trace:
     """The events of one run from one root, in order.
 
     `torch` is the range of torch releases that the project allows (None: the newest); `gpu_memory` is in GiB. `given`
-    are the numbers of values that came from outside the run (parameters of a function that nobody calls).
+    are the numbers of values that came from outside the run (parameters of a function that nobody calls). `launch` is
+    what a file for accelerate's launcher asks for, where one belongs to this program.
     """
 
     events: list[Event] = field(default_factory=list)
@@ -98,6 +100,7 @@ class Trace:
     leaves: list[Leave] = field(default_factory=list)
     stops: list[Stop] = field(default_factory=list)
     root: Path = Path()
+    launch: ConfigureFSDP | None = None
     finished: bool = True
 
     def every(self, kind: type[E]) -> Iterator[E]:

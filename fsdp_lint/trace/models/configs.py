@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from fsdp_lint.trace.events import ConfigureFSDP, SetStateType, TrainerSaves
-from fsdp_lint.trace.models import lightning
+from fsdp_lint.trace.events import Collective, ConfigureFSDP, SetStateType, TrainerSaves
+from fsdp_lint.trace.models import callbacks, lightning
 from fsdp_lint.trace.models.api import Call, Machine, constant_name
 from fsdp_lint.trace.models.words import ARGUMENTS
 from fsdp_lint.trace.values import Bound, Const, Mapping, Module, Object, Optimizer, Sequence, Unknown, Value
@@ -18,6 +18,15 @@ if TYPE_CHECKING:
 PLUGIN = "FullyShardedDataParallelPlugin"
 STRATEGY = "FSDPStrategy"
 LIBRARIES = ("transformers", "trl", "accelerate")
+# Methods of these libraries' objects that have a name of a module's or a tensor's.
+FRAMEWORK_METHODS = frozenset({"backward", "train"})
+
+
+def is_framework(value: Value) -> bool:
+    """True for what runs a training: an Accelerator, a Fabric, a Trainer."""
+    if not isinstance(value, Object) or value.cls.partition(".")[0] not in LIBRARIES + lightning.LIBRARIES:
+        return False
+    return value.cls.rpartition(".")[2].endswith(("Accelerator", "Fabric", "Trainer"))
 
 
 def configure(run: Machine, dotted: str, call: Call, made: Value) -> None:
@@ -97,6 +106,7 @@ def _lightning(run: Machine, last: str, call: Call, made: Value) -> None:
 def _fit(run: Machine, trainer: Object, call: Call) -> None:
     """`trainer.fit(model)` of Lightning with FSDPStrategy, where the model leaves clipping to the Trainer."""
     strategy, model = trainer.kwargs.get("strategy"), call.get(0, "model")
+    lightning.fit(run, trainer, model, call)
     if not isinstance(strategy, Object) or strategy.cls.rpartition(".")[2] != STRATEGY:
         return
     if isinstance(model, Module) and model.cls is not None:
@@ -143,8 +153,12 @@ def object_call(run: Machine, function: Value, call: Call) -> Value | None:
     """A method of what a framework gave: the events, and what is known of the result."""
     method, owner = call.name.rpartition(".")[2], function.owner
     if isinstance(owner, Object):
-        if method == "prepare" and owner.cls.rpartition(".")[2] == "Accelerator":
-            _prepare(run, owner, call)
+        if owner.cls.rpartition(".")[2] == "Accelerator" and owner.cls.startswith("accelerate."):
+            if method == "prepare":
+                _prepare(run, owner, call)
+                return lightning.prepared(run, call)
+            if method in ("backward", "save_model"):
+                run.emit(Collective, call.site, op=method, on=tuple(call.values()), by=owner)
         found = lightning.fabric_call(run, owner, method, call)
         if found is not None:
             return found
@@ -177,5 +191,10 @@ def _trainer_call(run: Machine, function: Value, call: Call) -> None:
     if method == "save_model":
         args = owner.kwargs.get("args") or (owner.args[1] if len(owner.args) > 1 else Unknown())
         run.emit(TrainerSaves, call.site, trainer=owner, args=args)
+        run.emit(Collective, call.site, op=method, by=owner)
+    elif method == "train" and owner.cls.partition(".")[0] in LIBRARIES:
+        callbacks.train(run, owner, call)
+    elif method == "add_callback" and call.args:
+        callbacks.add(run, owner, call)
     elif method == "fit" and owner.cls.partition(".")[0] in lightning.LIBRARIES:
         _fit(run, owner, call)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence as Listing
 
 from fsdp_lint.trace.events import Collective
-from fsdp_lint.trace.models.api import Call, Machine
+from fsdp_lint.trace.models.api import Call, Machine, constant_name, flag
 from fsdp_lint.trace.values import (
     Bound,
+    Const,
     Function,
     Mesh,
     Module,
@@ -72,9 +73,13 @@ def fabric_call(run: Machine, owner: Object, method: str, call: Call) -> Value |
     if library not in LIBRARIES or last != "Fabric":
         return None
     if method in TOGETHER:
-        run.emit(Collective, call.site, op=f"fabric.{method}", on=tuple(call.values()), plain=True)
+        run.emit(Collective, call.site, op=f"fabric.{method}", on=tuple(call.values()), plain=True, by=owner)
         return None
+    if method == "backward":
+        run.emit(Collective, call.site, op=method, on=tuple(call.values()), by=owner)
     shards = _shards(owner)
+    if shards is None and method in ("setup", "setup_module"):
+        return prepared(run, call)
     if shards is None or call.open:
         return None
     if method in ("setup", "setup_module"):
@@ -88,6 +93,41 @@ def fabric_call(run: Machine, owner: Object, method: str, call: Call) -> Value |
     if method == "setup_optimizers" and len(call.args) == 1 and isinstance(call.args[0], Optimizer):
         return call.args[0]
     return None
+
+
+def fit(run: Machine, trainer: Object, model: Value | None, call: Call) -> None:
+    """`trainer.fit(model)` with a strategy that shards by itself: the hooks of a module of the project are run. What
+    `training_step` gives has its backward; nothing, none."""
+    strategy = trainer.kwargs.get("strategy")
+    sharding = isinstance(strategy, Object) and strategy.cls.rpartition(".")[2] == "FSDPStrategy"
+    if not sharding and constant_name(strategy) not in ("fsdp", "fsdp_cpu_offload"):
+        return
+    if not isinstance(model, Module) or model.cls is None:
+        return
+    run.store(model, "trainer", trainer)
+    for hook in HOOKS:
+        method = run.attribute(model, hook)
+        if isinstance(method, Bound):
+            given = run.invoke(method, Call(site=call.site, open=True, name=hook))
+            if hook == "training_step" and flag(run.stored(model, "automatic_optimization")) is not False:
+                _go_back(run, trainer, given, call)
+
+
+def _go_back(run: Machine, trainer: Object, given: Value, call: Call) -> None:
+    for option in run.options(given):
+        if not (isinstance(option.value, Const) and option.value.value is None):
+            with run.under(option):
+                run.emit(Collective, call.site, op="backward", on=(option.value,), by=trainer)
+
+
+def prepared(run: Machine, call: Call) -> Value | None:
+    """What `accelerator.prepare(...)` and `fabric.setup(...)` give: for each model one that is called as a model is."""
+    if call.open or call.kwargs or not any(isinstance(value, Module) for value in call.args):
+        return None
+    run.hand(call, call.name)
+    made: list[Value] = [Unknown(name=value.name, inputs=(value,)) for value in call.args]
+    run.touched.update(one.number for one, value in zip(made, call.args, strict=True) if isinstance(value, Module))
+    return Sequence(items=made) if len(made) > 1 else made[0]
 
 
 def _shards(fabric: Object) -> Value | None:
@@ -105,4 +145,5 @@ def trainer_saves(run: Machine, function: Value, call: Call) -> None:
     inside = isinstance(trainer, Unknown) and trainer.key == "trainer" and isinstance(trainer.owner, Module)
     made = isinstance(trainer, Object) and trainer.cls.partition(".")[0] in LIBRARIES
     if inside or made:
-        run.emit(Collective, call.site, op="save_checkpoint", on=tuple(call.values()), plain=True)
+        by = trainer if made else None
+        run.emit(Collective, call.site, op="save_checkpoint", on=tuple(call.values()), plain=True, by=by)

@@ -263,6 +263,11 @@ def call_method(run: Machine, value: Value, name: str, call: Call) -> Value:
 
 
 def _unknown_method(run: Machine, value: Value, name: str, call: Call) -> Value:
+    if isinstance(value, Object) and configs.is_framework(value):
+        call.name = call.name or name
+        found = configs.object_call(run, Method(owner=value, key=name, self_value=value, method=name), call)
+        if found is not None or name in configs.FRAMEWORK_METHODS:
+            return found if found is not None else Unknown(inputs=tuple(call.values()))
     known_tensor = tensors.unknown_method(run, value, name, call)
     if known_tensor is not None:
         return known_tensor
@@ -451,6 +456,7 @@ def call_unknown(run: Machine, function: Value, call: Call) -> Value | None:
 
 
 class_asked = fsdp1.asked
+is_framework = configs.is_framework
 class_named = fsdp1.asked_by_name
 
 
