@@ -20,7 +20,9 @@ Name a backend for each device: `init_process_group("cpu:gloo,cuda:nccl")`. With
 
 ## When to leave it
 
-Where nothing is ever reduced on the CPU. Where the backend is a variable the rule is silent.
+Where nothing is ever reduced on the CPU. Where the backend is a variable the rule is silent, and so it is where none is
+named and neither the file that makes the process group nor the one that shards speaks of CUDA: without a GPU torch
+takes gloo.
 
 ## References
 
@@ -31,6 +33,7 @@ Where nothing is ever reduced on the CPU. Where the backend is a variable the ru
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from fsdp_lint.fix.arguments import argument, text_of
@@ -44,6 +47,7 @@ from fsdp_lint.trace.versions import newest_is_below
 ONE = ("nccl", "cuda:nccl")
 BOTH = "cpu:gloo,cuda:nccl"
 ONE_BACKEND_SINCE = "2.6"
+GPU = re.compile(r"\b(cuda|accelerator)\b")
 ON_CPU = frozenset({"clip_grad_norm_", "get_model_state_dict", "get_state_dict", "full_tensor"})
 
 
@@ -55,6 +59,8 @@ def check(trace: Trace) -> Iterator[Finding]:
             continue
         left_out = f" (since torch {ONE_BACKEND_SINCE}, if none is named)" if _is_left_out(start) else ""
         for shard in trace.every(Shard):
+            if _is_left_out(start) and not any(GPU.search(each.site.source.text) for each in (start, shard)):
+                continue
             policy = _offload(shard, start)
             need = next((n for n in needs if not exclusive(n.guards, shard.guards)), None)
             if policy is not None and need is not None:

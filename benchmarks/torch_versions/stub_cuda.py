@@ -3,12 +3,12 @@
     pip download torch==2.6.0 --no-deps && python -m zipfile -e torch-2.6.0-*.whl DEST
     python benchmarks/torch_versions/stub_cuda.py DEST...
 
-For Linux the package index has CUDA builds only. They hold all of torch's CPU code; what they lack is the libraries of CUDA
-itself, which are wheels of their own. Each of these that no folder of the system has is written to DEST/cuda_stubs: a
-shared library of that name with the functions that torch's libraries look for in it, under the symbol versions that
-they ask for. Every function returns 100, cudaErrorNoDevice, so torch finds that there is no GPU. Needs gcc, nm and
-readelf (binutils). To import the torch, put DEST on PYTHONPATH and DEST/cuda_stubs on LD_LIBRARY_PATH, and bind late:
-`sys.setdlopenflags(os.RTLD_LAZY | os.RTLD_GLOBAL)`.
+For Linux the package index has CUDA builds only. They hold all of torch's CPU code; what they lack is the libraries of
+CUDA itself, which are wheels of their own. Each of these that no folder of the system has is written to
+DEST/cuda_stubs: a shared library of that name with the functions that torch's libraries look for in it, under the
+symbol versions that they ask for. Every function returns 100, cudaErrorNoDevice, so torch finds that there is no GPU.
+Needs gcc, nm and readelf (binutils). To import the torch, put DEST on PYTHONPATH and DEST/cuda_stubs on
+LD_LIBRARY_PATH, and bind late: `sys.setdlopenflags(os.RTLD_LAZY | os.RTLD_GLOBAL)`.
 """
 
 from __future__ import annotations
