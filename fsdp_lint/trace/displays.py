@@ -9,7 +9,7 @@ from typing import Any
 
 import libcst as cst
 
-from fsdp_lint.trace.invocations import UNROLL, Invocations
+from fsdp_lint.trace.invocations import Invocations, rounds
 from fsdp_lint.trace.values import (
     Choice,
     Condition,
@@ -121,8 +121,7 @@ class Displays(Invocations):
             made.times = iterable.times
         frame = self.frame
         saved = dict(frame.names)
-        if len(items) > UNROLL:
-            items, exact = items[:1], False
+        items, exact = rounds(items, exact)
         loop = self.new_loop(began)
         self.loops.append(loop)
         for item in items:

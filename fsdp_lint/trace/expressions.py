@@ -188,6 +188,7 @@ class Expressions(Attributes):
         else:
             frame.yields.append(as_yielded(frame, tuple(self.guards[frame.base :]), value))
         frame.yield_contexts = tuple(self.contexts)
+        frame.pauses.append((len(self.trace.events), tuple(self.guards[frame.base :]), value))
         note_yield(frame, tuple(self.guards[frame.base :]), value if isinstance(inner, cst.From) else None)
         return Unknown()
 

@@ -10,18 +10,17 @@ from typing import Any
 import libcst as cst
 
 from fsdp_lint.source.file import Site, children
+from fsdp_lint.trace.contexts import Contexts
 from fsdp_lint.trace.events import Attach, LoopOverPart, RepointOptimizer, SetEntry, SetFlag, Shard, Swallow, Tie
 from fsdp_lint.trace.expressions import LONG
 from fsdp_lint.trace.generators import may_stop, untested
-from fsdp_lint.trace.invocations import UNROLL
+from fsdp_lint.trace.invocations import UNROLL, rounds
 from fsdp_lint.trace.models import lightning, table
 from fsdp_lint.trace.models.api import Call
-from fsdp_lint.trace.patterns import Patterns
 from fsdp_lint.trace.splitting import split_unevenly
 from fsdp_lint.trace.state import STATEMENTS, OutOfBudget
 from fsdp_lint.trace.trace import Leave, Stop, covers
 from fsdp_lint.trace.values import (
-    Bound,
     Choice,
     Class,
     Condition,
@@ -49,7 +48,7 @@ from fsdp_lint.trace.values import (
 _WIDE = frozenset({"Exception", "BaseException", "RuntimeError", "AssertionError"})
 
 
-class Interpreter(Patterns):
+class Interpreter(Contexts):
     """The abstract machine: runs statements."""
 
     # blocks -----------------------------------------------------------------------------------------------------
@@ -414,8 +413,7 @@ class Interpreter(Patterns):
         items, exact = self.items(iterable, self.site(node.iter))
         if exact and not items:
             return
-        if len(items) > UNROLL:
-            items, exact = items[:1], False
+        items, exact = rounds(items, exact)
         if isinstance(iterable, Instance):
             self.draw(iterable, self.site(node.iter))
         if split_unevenly(iterable):
@@ -463,54 +461,20 @@ class Interpreter(Patterns):
         self.loops.pop()
         self.frame.over.pop()
 
-    def with_(self, node: cst.With) -> None:
-        """`with`: contexts are entered in order, and left."""
-        depth = len(self.contexts)
-        leave: list[tuple[Value, Site]] = []
-        for item in node.items:
-            self.last_frame = None
-            value = self.evaluate(item.item)
-            name = table.context_name(value, item.item)
-            if self.last_frame is not None and self.last_frame.yields and isinstance(item.item, cst.Call):
-                self.contexts.extend(self.last_frame.yield_contexts)
-                value = self.last_frame.yields[0]
-            if name:
-                self.contexts.append(name)
-            if isinstance(value, Choice):
-                names = (table.context_name(option, item.item) for option, _ in value.options)
-                self.contexts.extend(f"perhaps {one}" for one in names)
-            entered = self._enter_context(value, self.site(item.item), leave)
-            if item.asname is not None:
-                self.assign(item.asname.name, entered)
-        if any(self._suppresses(item.item) for item in node.items):
-            self._suppressed(node)
-        else:
-            self.run_body(node.body)
-        dead = self.frame.dead
-        for value, site in reversed(leave):
-            exit_method = self.attribute(value, "__exit__")
-            if isinstance(exit_method, Bound) and not dead:
-                self.invoke(exit_method, Call(site=site, args=[Const(value=None)] * 3))
-        del self.contexts[depth:]
+    def attempt_with(self, node: cst.With) -> bool:
+        """Runs a body whose errors are suppressed: it ends, or what follows is reached without it. False where they are
+        not suppressed."""
+        if not any(self._suppresses(item.item) for item in node.items):
+            return False
+        swallow = functools.partial(self.emit, Swallow, self.site(node))
+        self._attempt(node, lambda: self.run_body(node.body), [lambda key: swallow(key=key)])
+        return True
 
     def _suppresses(self, node: cst.BaseExpression) -> bool:
         """True for `contextlib.suppress` of all errors, or of those that fail inside libraries."""
         if not isinstance(node, cst.Call) or not any(table.words(arg) & _WIDE for arg in node.args):
             return False
         return table.is_suppress(self.evaluate(node.func))
-
-    def _suppressed(self, node: cst.With) -> None:
-        """A body whose errors are suppressed: it ends, or what follows is reached without it."""
-        swallow = functools.partial(self.emit, Swallow, self.site(node))
-        self._attempt(node, lambda: self.run_body(node.body), [lambda key: swallow(key=key)])
-
-    def _enter_context(self, value: Value, site: Site, leave: list[tuple[Value, Site]]) -> Value:
-        if isinstance(value, Instance):
-            enter = self.attribute(value, "__enter__")
-            leave.append((value, site))
-            if isinstance(enter, Bound):
-                return self.invoke(enter, Call(site=site))
-        return value
 
     def try_(self, node: cst.Try | cst.TryStar) -> None:
         """`try`: the body, then what the handlers would do instead."""

@@ -22,6 +22,7 @@ from fsdp_lint.trace.values import (
     Class,
     Condition,
     Const,
+    Entering,
     External,
     Function,
     Guards,
@@ -49,6 +50,8 @@ from fsdp_lint.trace.values import (
 )
 
 UNROLL = 16
+# Each module of a long list is one of its own, and the last one may be what holds the others.
+UNROLL_MODULES = 64
 
 
 class Invocations(Conditions):
@@ -78,6 +81,18 @@ class Invocations(Conditions):
 
     def leave(self, failed: bool = False) -> None:
         """The body that is being run is left here; the statement part of the machine gives it."""
+        raise NotImplementedError
+
+    def enter_on(self, stack: Value, value: Value, site: Site) -> Value:
+        """`stack.enter_context(value)`; the statement part of the machine gives it."""
+        raise NotImplementedError
+
+    def call_on_exit(self, stack: Value, function: Value, call: Call) -> None:
+        """`stack.callback(function, ...)`; the statement part of the machine gives it."""
+        raise NotImplementedError
+
+    def close(self, stack: Value) -> None:
+        """`stack.close()`; the statement part of the machine gives it."""
         raise NotImplementedError
 
     def call(self, node: cst.Call) -> Value:
@@ -141,13 +156,13 @@ class Invocations(Conditions):
             case External(dotted=dotted):
                 return self._invoke_external(dotted, call)
             case Function():
-                return self.enter(function, call)
+                return self._as_context(function, call, None) or self.enter(function, call)
             case Bound(function=inner, self_value=owner):
                 if inner.name == "forward" and isinstance(owner, Module) and not self._inside(owner):
                     made = Unknown(name="output", inputs=(owner, *call.values()))
                     self.emit(Forward, call.site, module=owner, bypass="forward", result=made)
                     return made
-                return self.enter(inner, call, owner)
+                return self._as_context(inner, call, owner) or self.enter(inner, call, owner)
             case Method(self_value=Module() as owner, method="__init__", key=container):
                 self.fill_container(owner, container, call)
                 return Const(value=None)
@@ -173,6 +188,16 @@ class Invocations(Conditions):
             case Object(cls=cls):
                 return table.call_object(self, function, call) or self._invoke_unknown(function, call)
         return self._invoke_unknown(function, call)
+
+    def _as_context(self, function: Function, call: Call, self_value: Value | None) -> Value | None:
+        """The context that a call of a decorated generator makes; None for other functions."""
+        if not self.worth_entering(function, call, self_value):
+            return None
+        node = self.function_node(function)
+        if not isinstance(node, cst.FunctionDef) or not any(table.makes_context(d.decorator) for d in node.decorators):
+            return None
+        made = Entering(inputs=tuple(call.values()), function=function, call=call, self_value=self_value)
+        return self.new(made)
 
     def _goes_around_units(self, module: Module, call: Call) -> bool:
         """True for a module of the project that FSDP knows nothing of, and that holds or gets what is sharded: a loss,
@@ -259,6 +284,8 @@ class Invocations(Conditions):
         return Unknown(name=call.name and f"{call.name}(...)", inputs=(*asked, *call.values()))
 
     def _matters(self, value: Value) -> bool:
+        if isinstance(value, Entering):
+            return any(self._matters(one) for one in value.inputs)
         return any(
             isinstance(p, Module | Params | Tensor | Optimizer | StateDict | Instance | Loaded)
             or p.number in self.touched
@@ -315,6 +342,7 @@ class Invocations(Conditions):
     def hand(self, call: Call, to: str) -> None:
         """The arguments go to code that is not known."""
         values = tuple(call.values())
+        values += tuple(held for one in values if isinstance(one, Entering) for held in one.inputs)
         if values:
             self.emit(Handed, call.site, values=values, to=to)
 
@@ -392,6 +420,17 @@ class Invocations(Conditions):
         if known is not None:
             return known
         return [self.child(value, "[]")], False
+
+
+def rounds(items: list[Value], exact: bool) -> tuple[list[Value], bool]:
+    """The items for which the body of a loop is run, and whether these are exactly all."""
+    if len(items) <= UNROLL:
+        return items, exact
+    if not any(isinstance(part, Module) for item in items for part in parts(item, 2)):
+        return items[:1], False
+    if len(items) <= UNROLL_MODULES:
+        return items, exact
+    return [*items[: UNROLL_MODULES - 1], items[-1]], False
 
 
 def dotted(node: cst.BaseExpression) -> str:

@@ -79,7 +79,8 @@ class OutOfBudget(Exception):
 class Frame:
     """The names of one function's, class's or file's body while it is run. `dead`: what follows here is not reached,
     and `raised`: because of an error. `over` is what its loops go over, None for a `while`, and their bodies;
-    `yields_of` is what gives what it yields.
+    `yields_of` is what gives what it yields; `pauses` say of each `yield` how many events came before, what held there,
+    and what it gave.
     """
 
     path: Path
@@ -93,6 +94,7 @@ class Frame:
     over: list[tuple[Value | None, cst.BaseSuite]] = field(default_factory=list)
     yields_of: tuple[Value, ...] = ()
     yield_contexts: tuple[str, ...] = ()
+    pauses: list[tuple[int, Guards, Value]] = field(default_factory=list)
     base: int = 0
     dead: bool = False
     raised: bool = False
@@ -130,6 +132,8 @@ class State:
         self.kinds: Counter[type[Event]] = Counter()
         self.touched: set[int] = set()
         self.quiet: Counter[tuple[object, ...]] = Counter()
+        # What is done when an ExitStack is left.
+        self.stacks: dict[int, list[Callable[[], object]]] = {}
         self.certain: set[tuple[tuple[Any, ...], bool]] = set()
 
     @property

@@ -415,6 +415,8 @@ def _shards_again(event: Event, unit: Value) -> bool:
     match event:
         case Backward():
             return True
+        case Reshard(module=Module(each="modules", owner=Value() as model)) if covers(model, unit):
+            return True
         case Reshard(module=module):
             return related(module, unit)
         case TakeState(state=state):

@@ -309,6 +309,15 @@ class Partial(Value):
 
 
 @dataclass(eq=False, slots=True)
+class Entering(Unknown):
+    """What a call of a function gave that makes a context of a generator: nothing of it is run before it is entered."""
+
+    function: Function = field(default_factory=Function)
+    call: Any = None
+    self_value: Value | None = None
+
+
+@dataclass(eq=False, slots=True)
 class Class(Value):
     """A class of the project. `bases` are filled in when they are first asked for, at the latest when it is called."""
 

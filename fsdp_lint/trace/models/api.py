@@ -176,6 +176,15 @@ class Machine(Protocol):
     def is_instance(self, value: Value, cls: Value) -> bool | None:
         """Whether a value is an instance of a class; None when that is not known."""
 
+    def enter_on(self, stack: Value, value: Value, site: Site) -> Value:
+        """`stack.enter_context(value)`."""
+
+    def call_on_exit(self, stack: Value, function: Value, call: Call) -> None:
+        """`stack.callback(function, ...)`."""
+
+    def close(self, stack: Value) -> None:
+        """`stack.close()`."""
+
     def instance_test(self, value: Value, classes: Value) -> Condition | bool:
         """The outcome of `isinstance(value, classes)`."""
 

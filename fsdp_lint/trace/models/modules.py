@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 from fsdp_lint.source.file import Site
 from fsdp_lint.trace.events import Collective, Forward, LoadState, MoveModule, SetDivisor, TakeState, UseCuda
 from fsdp_lint.trace.models import init, precision
 from fsdp_lint.trace.models.api import NOTHING, Call, Machine, constant_name, flag
 from fsdp_lint.trace.models.environment import bare_cuda
-from fsdp_lint.trace.models.sizes import FREE
 from fsdp_lint.trace.values import (
     Const,
     Mapping,
@@ -22,17 +23,24 @@ from fsdp_lint.trace.values import (
 )
 
 DIVISORS = ("set_gradient_divide_factor", "set_reduce_scatter_divide_factor", "set_force_sum_reduction_for_comms")
-LEAVES = FREE | {
-    "Linear",
-    "Embedding",
-    "LayerNorm",
-    "RMSNorm",
-    "GroupNorm",
-    "BatchNorm1d",
-    "BatchNorm2d",
-    "Conv1d",
-    "Conv2d",
-}
+# What of torch.nn has parts of its own, or may.
+COMPOUND = frozenset(
+    {
+        "Module",
+        "ModuleList",
+        "ModuleDict",
+        "Sequential",
+        "MultiheadAttention",
+        "Transformer",
+        "TransformerEncoder",
+        "TransformerDecoder",
+        "TransformerEncoderLayer",
+        "TransformerDecoderLayer",
+        "AdaptiveLogSoftmaxWithLoss",
+        "TripletMarginWithDistanceLoss",
+    }
+)
+LAYER = re.compile(r"torch\.nn\.(modules\.\w+\.)?([A-Z]\w*)")
 CONTAINERS = ("ModuleList", "Sequential", "ModuleDict")
 
 
@@ -172,7 +180,8 @@ def _children(run: Machine, owner: Value) -> tuple[list[Value], bool]:
 
 def _is_leaf(library: str) -> bool:
     """True for layers of torch.nn in which there are no others."""
-    return library.startswith("torch.nn.") and library.rpartition(".")[2] in LEAVES
+    layer = LAYER.fullmatch(library)
+    return layer is not None and layer[2] not in COMPOUND
 
 
 def children(run: Machine, call: Call) -> Value:

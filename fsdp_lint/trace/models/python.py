@@ -18,6 +18,7 @@ from fsdp_lint.trace.values import (
     Literal,
     Mapping,
     Module,
+    Object,
     Params,
     Partial,
     Rank,
@@ -568,13 +569,53 @@ def thread(run: Machine, call: Call) -> Value:
     return Unknown(name="thread")
 
 
+def null_context(run: Machine, call: Call) -> Value:
+    """`contextlib.nullcontext(value)`."""
+    return Object(cls=NULL_CONTEXT, args=tuple(call.values()))
+
+
+def enter_context(run: Machine, call: Call) -> Value:
+    """`stack.enter_context(context)`."""
+    return run.enter_on(call.self_value, call.first("cm"), call.site)
+
+
+def enter(run: Machine, call: Call) -> Value:
+    """`context.__enter__()`."""
+    return run.enter_on(call.self_value, call.self_value, call.site)
+
+
+def at_exit(run: Machine, call: Call) -> Value:
+    """`stack.callback(function, ...)`."""
+    given = Call(
+        site=call.site, args=call.args[1:], kwargs=call.kwargs, open=call.open, rest=call.rest, name="callback"
+    )
+    run.call_on_exit(call.self_value, call.first("callback"), given)
+    return call.first("callback")
+
+
+def close(run: Machine, call: Call) -> Value:
+    """`stack.close()`."""
+    run.close(call.self_value)
+    return NOTHING
+
+
 def typed(run: Machine, call: Call) -> Value:
     """`typing.cast(type, value)`: the value."""
     return call.get(1, "val") or Unknown()
 
 
 _SAME: dict[str, Handler] = dict.fromkeys(("builtins.iter", "builtins.id"), first)
+NULL_CONTEXT = "contextlib.nullcontext"
+EXIT_STACKS = ("contextlib.ExitStack", "contextlib.AsyncExitStack")
+EXIT_STACK_METHODS = {
+    "enter_context": enter_context,
+    "enter_async_context": enter_context,
+    "callback": at_exit,
+    "close": close,
+}
+CONTEXT_METHODS = {"__enter__": enter, "__exit__": close}
 FUNCTIONS = {
+    NULL_CONTEXT: null_context,
     "builtins.range": range_,
     **dict.fromkeys(("builtins.list", "builtins.tuple", "builtins.set", "builtins.frozenset"), listed),
     "builtins.sorted": sorted_,

@@ -44,6 +44,7 @@ from fsdp_lint.trace.values import (
     Bound,
     Condition,
     Const,
+    Entering,
     External,
     Function,
     Instance,
@@ -86,6 +87,7 @@ FUNCTIONS: dict[str, Handler] = {
     **surgery.FUNCTIONS,
 }
 CONTAINERS = modules.CONTAINERS
+NULL_CONTEXT, EXIT_STACKS = python.NULL_CONTEXT, python.EXIT_STACKS
 MODULE_METHODS: dict[str, Handler] = {**modules.METHODS, **fsdp.METHODS, **surgery.METHODS}
 UNKNOWN_METHODS: dict[str, Handler] = {
     **{name: modules.METHODS[name] for name in modules.UNKNOWN_METHODS},
@@ -229,6 +231,10 @@ def has_method(value: Value, name: str) -> bool:
             return name in optim.METHODS
         case Sequence():
             return name in python.SEQUENCE_METHODS
+        case Object(cls=cls) if cls in EXIT_STACKS:
+            return name in python.EXIT_STACK_METHODS
+        case Entering() if name in python.CONTEXT_METHODS:
+            return True
         case Mapping():
             return name in python.MAPPING_METHODS
         case Tensor() | StateDict() | Params():
@@ -257,6 +263,10 @@ def call_method(run: Machine, value: Value, name: str, call: Call) -> Value:
             return _params_method(run, value, name, call)
         case Mesh():
             return Rank(name="rank", scope="group", owner=value) if "rank" in name else Unknown(name=name)
+        case Object(cls=cls) if cls in EXIT_STACKS:
+            return python.EXIT_STACK_METHODS[name](run, call)
+        case Entering() if name in python.CONTEXT_METHODS:
+            return python.CONTEXT_METHODS[name](run, call)
         case Unknown() | Object():
             return _unknown_method(run, value, name, call)
     return MODULE_METHODS[name](run, call) if name in MODULE_METHODS else Unknown()
@@ -520,6 +530,11 @@ def context_name(value: Value, node: cst.BaseExpression) -> str:
     if isinstance(value, Unknown) and value.name:
         return value.name
     return next(iter(sorted(words(node))), "")
+
+
+def makes_context(decorator: cst.BaseExpression) -> bool:
+    """True for `contextlib.contextmanager` and its asynchronous twin, by their names."""
+    return bool(words(decorator) & {"contextmanager", "asynccontextmanager"})
 
 
 def is_suppress(value: Value) -> bool:
