@@ -23,10 +23,11 @@ processes of a host share the pages of the file.
 ## When to leave it
 
 For models that fit into the host's memory as many times as it has GPUs. Where only some ranks read, where the path
-holds the rank, with `mmap=True`, safetensors' `load_file`, which maps the file, and with `device_map` or
-`low_cpu_mem_usage` the rule is silent; so it is for an adapter that is read for a model in memory, and within `with
-torch.device(device)` where the device is not known, or `with init_empty_weights():` and its like, by which some ranks
-may have the meta device. It does not look at models that are built whole and never read a file.
+holds the rank, with `mmap=True`, safetensors' `load_file`, which maps the file, and with a `device_map` or
+`low_cpu_mem_usage` that may be given where the model is sharded, the rule is silent; so it is for an adapter that is
+read for a model in memory, and within `with torch.device(device)` where the device is not known, or `with
+init_empty_weights():` and its like, by which some ranks may have the meta device. It does not look at models that are
+built whole and never read a file.
 
 ## References
 

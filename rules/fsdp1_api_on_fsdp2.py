@@ -25,6 +25,9 @@ clipping, no gathering. `fully_shard` gives the model a class of its own, a subc
 
 Use FSDP2's own way.
 
+The fix does so for `no_sync` where nothing else is entered with it and the body runs to its end, and for tests of the
+class.
+
 | FSDP1 | FSDP2 |
 | --- | --- |
 | `with model.no_sync():` | `model.set_requires_gradient_sync(False)`, and `True` before the last backward |
@@ -51,9 +54,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fsdp_lint.fix.arguments import argument, is_path
-from fsdp_lint.fix.edits import Fix, Replace
-from fsdp_lint.fix.rewriting import as_isinstance
+from fsdp_lint.fix.arguments import argument, is_path, receiver_of, text_of
+from fsdp_lint.fix.edits import Fix, Replace, Rewrite
+from fsdp_lint.fix.rewriting import as_isinstance, without_with
 from fsdp_lint.fix.spelling import spelled
 from fsdp_lint.rule import Applicability, Finding, Rule, Severity
 from fsdp_lint.trace.events import CheckClass, Shard, UseFSDP1
@@ -77,12 +80,25 @@ def check(trace: Trace) -> Iterator[Finding]:
             at=use,
             message=f"`{use.api}` {effect} for `{called(use.value)}`, which `fully_shard` has sharded",
             because=[(shard, "it is sharded here")],
+            fix=_switch(trace, use) if use.api == "no_sync()" else None,
         )
     for test in trace.every(CheckClass):
         if test.by == "isinstance":
             yield from _instance(trace, test)
         elif test.by == "type":
             yield from _type(trace, test)
+
+
+def _switch(trace: Trace, use: UseFSDP1) -> Fix | None:
+    """`set_requires_gradient_sync(False)` above what stood under `with model.no_sync():`, and `True` behind it."""
+    if not any(related(one, use.value) for shard in trace.every(Shard) for one in (shard.module, *shard.group)):
+        return None
+    owner = receiver_of(use.site)
+    if owner is None or not is_path(owner):
+        return None
+    switch = f"{text_of(owner)}.set_requires_gradient_sync"
+    found = without_with(use.site, f"{switch}(False)", f"{switch}(True)")
+    return Fix("Switch FSDP2's reduction off and on", (Rewrite(*found),)) if found is not None else None
 
 
 def _instance(trace: Trace, test: CheckClass) -> Iterator[Finding]:

@@ -32,7 +32,9 @@ Say it in FSDP2's words:
 | `sync_module_states=True` | nothing: FSDP2 does not broadcast; same seed on all ranks, or load a state dict |
 | `use_orig_params`, `device_id`, `limit_all_gathers`, prefetching | nothing: FSDP2 does this, or has methods for it |
 
-The fix does so where the values are written out; it does not turn a wrap policy into a loop.
+The fix does so where the values are written out. A wrap policy that names classes becomes a loop over
+`reversed(list(model.modules()))`, innermost modules first, as an unsafe fix: look whether the classes are still the
+right ones.
 
 ## When to leave it
 
@@ -49,15 +51,18 @@ under a test, too: the two may exclude each other.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
-from fsdp_lint.fix.arguments import argument, keywords, text_of
-from fsdp_lint.fix.edits import ChangeCall, EnsureImport, Fix
-from fsdp_lint.fix.spelling import spelled
+from fsdp_lint.fix.arguments import argument, is_path, keywords, text_of
+from fsdp_lint.fix.calls import changed_call, free_name
+from fsdp_lint.fix.edits import ChangeCall, Edit, EnsureImport, Fix, InsertBefore
+from fsdp_lint.fix.spelling import spelled, spelled_here
 from fsdp_lint.rule import Applicability, Finding, Rule, Severity
 from fsdp_lint.trace.events import Shard
+from fsdp_lint.trace.freezing import is_of, policy_classes
 from fsdp_lint.trace.models.fsdp import DROPPED_KEYWORDS, FSDP1_KEYWORDS
-from fsdp_lint.trace.trace import Trace, called, certain_keywords
-from fsdp_lint.trace.values import Const, External, Object, Value
+from fsdp_lint.trace.trace import Trace, called, certain_keywords, touches
+from fsdp_lint.trace.values import Const, External, Module, Object, Value
 
 PUBLIC = "torch.distributed.fsdp"
 
@@ -75,11 +80,11 @@ def check(trace: Trace) -> Iterator[Finding]:
                 at=shard,
                 message=f"`fully_shard` gets {names} for `{called(shard.module)}`: only FSDP1 takes "
                 + ("this keyword" if len(wrong) == 1 else "these keywords"),
-                fix=_fix(shard, wrong, given),
+                fix=_fix(trace, shard, wrong, given),
             )
 
 
-def _fix(shard: Shard, wrong: list[str], given: dict[str, Value]) -> Fix | None:
+def _fix(trace: Trace, shard: Shard, wrong: list[str], given: dict[str, Value]) -> Fix | None:
     """All keywords at once: one that is left would raise again."""
     call = shard.site
     if not set(wrong) <= set(keywords(call)):
@@ -89,7 +94,7 @@ def _fix(shard: Shard, wrong: list[str], given: dict[str, Value]) -> Fix | None:
     drop: list[str] = []
     imports: list[EnsureImport] = []
     for name in wrong:
-        if name in DROPPED_KEYWORDS:
+        if name in DROPPED_KEYWORDS or name == "auto_wrap_policy":
             drop.append(name)
             continue
         found = _translated(shard, name, given[name])
@@ -103,7 +108,49 @@ def _fix(shard: Shard, wrong: list[str], given: dict[str, Value]) -> Fix | None:
         rename[name] = new
         if text:
             put[new] = text
-    return Fix("Use FSDP2's keywords", (ChangeCall(call, rename=rename, drop=tuple(drop), put=put), *imports))
+    change = ChangeCall(call, rename=rename, drop=tuple(drop), put=put)
+    if "auto_wrap_policy" not in wrong:
+        return Fix("Use FSDP2's keywords", (change, *imports))
+    loop = _loop(trace, shard, change)
+    if loop is None:
+        return None
+    message = "Shard the classes of the policy in a loop, then the root"
+    return Fix(message, (*loop, change, *imports), Applicability.UNSAFE)
+
+
+def _loop(trace: Trace, shard: Shard, change: ChangeCall) -> tuple[Edit, ...] | None:
+    """A loop over the modules whose classes a wrap policy names, above the call; none where the policy wraps nothing.
+
+    None where the classes are not known, or where another call shards parts of the model.
+    """
+    model, classes = argument(shard.site, "module", 0), policy_classes(shard)
+    if classes == []:
+        return ()
+    item = free_name(shard.site, ("block", "unit", "each_block"))
+    if model is None or item is None or not is_path(model) or classes is None:
+        return None
+    if isinstance(shard.module, Module) and is_of(shard.module, classes):
+        return None
+    if any(one.site != shard.site and touches(one.module, shard.module) for one in trace.every(Shard)):
+        return None
+    one, names = changed_call(change, item), [_class_here(shard, cls) for cls in classes]
+    named = [each for each in names if each is not None]
+    if one is None or len(named) < len(names):
+        return None
+    words = [word for word, _ in named]
+    tested = words[0] if len(words) == 1 else f"({', '.join(words)})"
+    over = f"reversed(list({text_of(model)}.modules()))"
+    text = f"for {item} in {over}:\n    if isinstance({item}, {tested}):\n        {one}"
+    return (InsertBefore(shard.site, text), *(needed for _, imports in named for needed in imports))
+
+
+def _class_here(shard: Shard, cls: tuple[Path, str] | str) -> tuple[str, tuple[EnsureImport, ...]] | None:
+    """What a class is called at the sharding call, with the import that this needs."""
+    if isinstance(cls, str):
+        module, _, name = cls.rpartition(".")
+        return spelled(shard.site, module, name)
+    word = spelled_here(shard.site, *cls)
+    return (word, ()) if word is not None else None
 
 
 def _translated(shard: Shard, name: str, value: Value) -> tuple[str, str, tuple[EnsureImport, ...]] | None:
@@ -150,6 +197,6 @@ RULE = Rule(
     check,
     code="FSDP902",
     severity=Severity.ERROR,
-    fixes=frozenset({Applicability.SAFE}),
+    fixes=frozenset({Applicability.SAFE, Applicability.UNSAFE}),
     since="0.1.0",
 )

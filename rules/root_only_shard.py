@@ -22,7 +22,8 @@ Shard each block first, then the root. With FSDP1 pass `auto_wrap_policy=ModuleW
 ## When to leave it
 
 Where the model is small: one unit is the fastest choice if everything fits. The rule is silent below 1,000,000
-parameters where it can count them.
+parameters where it can count them. A wrap policy that is passed to `fully_shard` is fsdp1-kwargs-on-fully-shard's
+business.
 
 ## References
 
@@ -69,6 +70,7 @@ def check(trace: Trace) -> Iterator[Finding]:
             trace.in_test(shard)
             or shard.group
             or shard.declared
+            or (shard.generation == 2 and "auto_wrap_policy" in shard.kwargs)
             or _has_other_units(trace, shard)
             or is_container(shard.module)
             or is_leaf(shard.module)

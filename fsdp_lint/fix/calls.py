@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from fsdp_lint.fix.edits import ChangeCall
 from fsdp_lint.fix.names import names_of, names_used, path_of
 from fsdp_lint.source.file import Site, children
 
@@ -87,6 +88,30 @@ def call_on(call: Site, first: str) -> str | None:
     if any("\n" in word or "\r" in word for word in words):
         return None
     return f"{code(node.func)}({', '.join(words)})"
+
+
+def changed_call(edit: ChangeCall, first: str) -> str | None:
+    """The call as an edit makes it, on one row and with another first argument.
+
+    None where an argument takes several rows, or where the first one has a keyword.
+    """
+    import libcst as cst
+
+    node = edit.call.node
+    if not isinstance(node, cst.Call) or not node.args or node.args[0].star or node.args[0].keyword is not None:
+        return None
+    code = cst.Module([]).code_for_node
+    put, words = dict(edit.put), [first]
+    for arg in node.args[1:]:
+        name = arg.keyword.value if arg.keyword is not None else ""
+        if name in edit.drop:
+            continue
+        name = edit.rename.get(name, name)
+        words.append(f"{name}={put.pop(name, None) or code(arg.value)}" if name else f"{arg.star}{code(arg.value)}")
+    words += [f"{name}={text}" for name, text in put.items()]
+    if any("\n" in word or "\r" in word for word in words):
+        return None
+    return f"{edit.function or code(node.func)}({', '.join(words)})"
 
 
 def for_each(call: Site, lists: Sequence[str]) -> str | None:

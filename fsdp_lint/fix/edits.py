@@ -98,8 +98,8 @@ class RemoveStatement:
 class Rewrite:
     """The node's statement becomes `text`, one or more statements, indented like it; the comments above it stay.
 
-    A comment inside the statement goes behind the new row that begins with the same call, else above the new rows;
-    that of a statement of one row goes behind the last of them.
+    A comment inside the statement that the text does not have goes behind the new row that begins with the same call,
+    else above the new rows; that of a statement of one row goes behind the last of them.
     """
 
     site: Site

@@ -196,6 +196,8 @@ def _rewrite(site: Site, text: str) -> TextEdit:
     first, last = _head(home), _row_behind(home, lines) - 1
     above, rows = [], text.strip("\n").split("\n")
     for code, comment in _comments(home, lines, first, last):
+        if comment in text:
+            continue
         # A comment behind a call stays behind that call; a statement of one row has nothing else to say it of.
         beside = [index for index, row in enumerate(rows) if code and _begin(row) == _begin(code)]
         if not beside and code and first == last:

@@ -52,7 +52,7 @@ def can_move_after(statement: Site, anchor: Site) -> tuple[Site, ...] | None:
         return None
     names, goal = names_of(home.node), names_of(target.node)
     _count_effect(home, names)
-    if not names.bound or _leaves_block(home) or _leaves_block(target):
+    if not names.bound or leaves_block(home) or leaves_block(target):
         return None
     moved = [home]
     for other in between(home, target):
@@ -62,9 +62,7 @@ def can_move_after(statement: Site, anchor: Site) -> tuple[Site, ...] | None:
                 return None
             moved.append(other)
             _add(names, theirs)
-        elif (
-            _leaves_block(other) or _disturbs(theirs, names, allow_mended=False) or _meets_unseen(other, theirs, names)
-        ):
+        elif leaves_block(other) or _disturbs(theirs, names, allow_mended=False) or _meets_unseen(other, theirs, names):
             return None
     if (
         _loses(names, goal)
@@ -103,7 +101,7 @@ def can_move_call_after(call: Site, anchor: Site) -> bool:
     for other in (*between(home, target), target):
         theirs = names_of(other.node)
         touched = any(path in theirs.read for path in names_of(first.node).read)
-        if _leaves_block(other) or _disturbs(theirs, names, allow_mended=False) or _meets_unseen(other, theirs, names):
+        if leaves_block(other) or _disturbs(theirs, names, allow_mended=False) or _meets_unseen(other, theirs, names):
             return False
         if touched and not theirs.calls & names.calls:
             return False
@@ -170,7 +168,7 @@ def _follows_simply(other: Site, theirs: Names, goal: Names) -> bool:
     """
     import libcst as cst
 
-    if not isinstance(other.node, cst.SimpleStatementLine | cst.If | cst.FunctionDef) or _leaves_block(other):
+    if not isinstance(other.node, cst.SimpleStatementLine | cst.If | cst.FunctionDef) or leaves_block(other):
         return False
     if isinstance(other.node, cst.SimpleStatementLine) and len(other.node.body) > 1:
         return False
@@ -252,7 +250,7 @@ def _work_of(function: str, functions: dict[str, list[cst.FunctionDef]]) -> tupl
     return reads, sets
 
 
-def _leaves_block(site: Site) -> bool:
+def leaves_block(site: Site) -> bool:
     """Whether a statement may end the block's run before its end: what is moved behind it would then not happen.
 
     A `raise` under a condition ends the program's work anyway and does not count.

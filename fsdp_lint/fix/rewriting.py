@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fsdp_lint.fix.arguments import text_of
-from fsdp_lint.fix.blocks import stands_alone
-from fsdp_lint.source.file import Site
+from fsdp_lint.fix.blocks import stands_alone, statement_of
+from fsdp_lint.fix.moves import leaves_block
+from fsdp_lint.source.file import Site, children
 
 if TYPE_CHECKING:
     import libcst as cst
@@ -32,6 +33,39 @@ def as_isinstance(site: Site) -> str | None:
             text = f"isinstance({text_of(Site(site.source, value))}, {text_of(Site(site.source, cls))})"
             return text if isinstance(operator, cst.Is | cst.Equal) else f"not {text}"
     return None
+
+
+def without_with(call: Site, before: str, behind: str) -> tuple[Site, str] | None:
+    """The `with call:` around a call, and what stands in it as text, with a row before it and one behind.
+
+    None where the call is not all that the statement enters, where its value has a name, where the body may be left
+    before its end, and where a text over several rows in it would change with the indentation.
+    """
+    import libcst as cst
+
+    home = statement_of(call)
+    match home.node:
+        case cst.With(
+            items=[cst.WithItem(item=item, asname=None)], body=cst.IndentedBlock() as block, asynchronous=None
+        ):
+            pass
+        case _:
+            return None
+    if item is not call.node or any(leaves_block(Site(call.source, each)) for each in block.body):
+        return None
+    if _has_long_text(block):
+        return None
+    comment = f"  {block.header.comment.value}" if block.header.comment is not None else ""
+    rows = [cst.Module([]).code_for_node(each).strip("\n") for each in block.body]
+    return home, "\n".join([before + comment, *rows, behind])
+
+
+def _has_long_text(node: cst.CSTNode) -> bool:
+    import libcst as cst
+
+    if isinstance(node, cst.SimpleString | cst.FormattedString):
+        return "\n" in cst.Module([]).code_for_node(node)
+    return any(_has_long_text(child) for child in children(node))
 
 
 def as_copy(target: Site) -> str | None:

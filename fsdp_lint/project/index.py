@@ -140,6 +140,10 @@ class _Indexer:
                 name = _dotted(node.func)  # type: ignore[attr-defined]
                 if name:
                     self.index.calls.append(CallLine(node.lineno, node.col_offset + 1, name, place))  # type: ignore[attr-defined]
+                match node:
+                    case ast.Call(func=ast.Name(id="getattr"), args=[_, ast.Constant(value=str() as asked), *_]):
+                        for _, attributes in sinks:
+                            attributes.add(asked)
             elif not place:
                 self.at_the_top(node)
             guards = kind in _GUARDING and _is_guard(node)

@@ -41,7 +41,7 @@ def units_of(module: Module, classes: Classes) -> Iterator[Module]:
     todo = list(module.children.values())
     while todo:
         child = todo.pop()
-        if _is_of(child, classes):
+        if is_of(child, classes):
             yield child
         todo.extend(child.children.values())
 
@@ -49,7 +49,7 @@ def units_of(module: Module, classes: Classes) -> Iterator[Module]:
 def layers_of(unit: Module, apart: Classes) -> Iterator[Module]:
     """The innermost parts of a module that are known to hold parameters, but for those of units of their own."""
     for child in unit.children.values():
-        if _is_of(child, apart):
+        if is_of(child, apart):
             continue
         if child.children:
             yield from layers_of(child, apart)
@@ -57,7 +57,8 @@ def layers_of(unit: Module, apart: Classes) -> Iterator[Module]:
             yield child
 
 
-def _is_of(module: Module, classes: Classes) -> bool:
+def is_of(module: Module, classes: Classes) -> bool:
+    """True when a module is known to be of one of certain classes."""
     if module.cls is not None and (module.cls.path, module.cls.qualname) in classes:
         return True
     return module.library is not None and module.library in classes

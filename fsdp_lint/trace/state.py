@@ -239,7 +239,7 @@ class State:
         """How the user would write it."""
         if not value.name:
             return key
-        return f"{value.name}{key}" if key.startswith("[") else f"{value.name}.{key}"
+        return f"{value.name}{key}" if key.startswith(("[", "(")) else f"{value.name}.{key}"
 
     # branches --------------------------------------------------------------------------------------------------
 

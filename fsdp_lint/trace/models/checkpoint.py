@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Container
 
 from fsdp_lint.trace.events import Collective, LoadState, ReadWhole, Save, TakeState
-from fsdp_lint.trace.models.api import NOTHING, Call, Machine, constant_name, flag
+from fsdp_lint.trace.models.api import NOTHING, Call, Machine, Option, constant_name, flag
 from fsdp_lint.trace.values import (
     Bound,
     Const,
+    Guards,
     Instance,
     Loaded,
     Mapping,
+    Module,
     Object,
     Sequence,
     StateDict,
@@ -26,6 +28,8 @@ COPIED = frozenset(
     {"StateDictOptions", "get_model_state_dict", "get_optimizer_state_dict", "set_model_state_dict", "set_state_dict"}
 )
 DCP = "torch.distributed.checkpoint"
+# Arguments of from_pretrained by which not every process reads, or keeps, the whole checkpoint.
+PLACING = frozenset({"device_map", "tp_plan", "tp_size", "low_cpu_mem_usage", "device_mesh", "state_dict", "gguf_file"})
 
 
 def save(run: Machine, call: Call) -> Value:
@@ -99,6 +103,26 @@ def load(run: Machine, call: Call) -> Value:
     if not mapped and not call.open and constant_name(call.get(1, "map_location")) != "meta":
         run.emit(ReadWhole, call.site, value=made)
     return made
+
+
+def note_pretrained(run: Machine, dotted: str, call: Call, made: Module) -> None:
+    """`from_pretrained(...)`: each process reads the whole checkpoint, where no argument says otherwise."""
+    # Around a model, an adapter alone is read.
+    if dotted.startswith("peft.Peft") or any(isinstance(one, Module) for one in call.args[:1]) or call.open:
+        return
+    guards: Guards = ()
+    for name in PLACING & call.kwargs.keys():
+        options = run.options(call.kwargs[name])
+        off = [
+            one
+            for one in options
+            if isinstance(one.value, Const) and (one.value.value is None or flag(one.value) is False)
+        ]
+        if len(off) != 1:
+            return
+        guards += off[0].guards
+    with run.under(Option(made, guards)):
+        run.emit(ReadWhole, call.site, value=made)
 
 
 def load_mapped(run: Machine, call: Call) -> Value:

@@ -14,7 +14,6 @@ from fsdp_lint.trace.events import (
     DivideByWorld,
     Forward,
     Handed,
-    ReadWhole,
     RepointOptimizer,
     Seed,
     SetDevice,
@@ -68,9 +67,6 @@ from fsdp_lint.trace.values import (
 
 # Environment variables that a launcher sets for each process.
 PROCESS_VARIABLES = frozenset({*environment.VARIABLES, *environment.WORLD})
-
-# Arguments of from_pretrained by which not every process reads, or keeps, the whole checkpoint.
-PLACING = frozenset({"device_map", "tp_plan", "tp_size", "low_cpu_mem_usage", "device_mesh", "state_dict", "gguf_file"})
 
 FUNCTIONS: dict[str, Handler] = {
     **fsdp.FUNCTIONS,
@@ -380,10 +376,8 @@ def call_library(run: Machine, dotted: str, call: Call) -> Value:
     if last in frameworks.FRESH_MODELS:
         loaded = run.new(Module(library=dotted, args=tuple(call.args), kwargs=dict(call.kwargs)))
         precision.note_loaded(run, call, loaded, last)
-        # Around a model, an adapter alone is read.
-        whole = not dotted.startswith("peft.Peft") and not any(isinstance(one, Module) for one in call.args[:1])
-        if last == "from_pretrained" and whole and not call.open and not PLACING & set(call.kwargs):
-            run.emit(ReadWhole, call.site, value=loaded)
+        if last == "from_pretrained":
+            checkpoint.note_pretrained(run, dotted, call, loaded)
         return loaded
     if dotted.startswith("torch."):
         found = tensors.function(run, last, call)
