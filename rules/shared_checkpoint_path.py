@@ -14,8 +14,11 @@ it passes on every rank, and the weights are wrong; every rank then holds the sa
 
 ## How to mend it
 
-Gather on all ranks and let rank 0 alone write. Or put the rank into the name and load with the same number of ranks,
-or use `torch.distributed.checkpoint.save`.
+Gather on all ranks and let rank 0 alone write. Or put the rank into the name and load with the same number of ranks, or
+use `torch.distributed.checkpoint.save`.
+
+For local shards the fix gathers each tensor where `to_local()` has cut it. The file then holds whole tensors: look at
+what reads it.
 
 ## When to leave it
 
@@ -32,9 +35,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fsdp_lint.fix.edits import Fix
-from fsdp_lint.fix.gathering import saved_whole
+from fsdp_lint.fix.gathering import saved_as_whole_tensors, saved_whole
 from fsdp_lint.rule import Applicability, Finding, Rule, Severity
 from fsdp_lint.trace.events import Save
+from fsdp_lint.trace.reading import cut_at
 from fsdp_lint.trace.saving import by_every_rank, optimizer_states, raw_states, sharded_tensors, shares
 from fsdp_lint.trace.trace import Trace, runs_alone
 
@@ -57,9 +61,13 @@ def check(trace: Trace) -> Iterator[Finding]:
 
 def _fix(trace: Trace, save: Save) -> Fix | None:
     """Rank 0 alone writes, where all that is saved is whole or can be gathered."""
-    if any(True for _ in sharded_tensors(trace, save)):
+    tensors, states = list(sharded_tensors(trace, save)), list(optimizer_states(trace, save))
+    if not tensors:
+        edits = saved_whole(trace, save, states)
+    elif states or any(tensor.form != "local" for tensor in tensors):
         return None
-    edits = saved_whole(trace, save, optimizer_states(trace, save))
+    else:
+        edits = saved_as_whole_tensors(trace, save, [cut_at(tensor) for tensor in tensors])
     return Fix("Gather on all ranks and save on rank 0", edits, Applicability.UNSAFE) if edits is not None else None
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TypeGuard
 
 from fsdp_lint.fix.arguments import argument, function_of, is_path, keywords, receiver_of, text_of
+from fsdp_lint.fix.blocks import common_block
 from fsdp_lint.fix.calls import assigned_call, knows
 from fsdp_lint.fix.edits import Edit, EnsureImport, Replace, Wrap
 from fsdp_lint.fix.ranks import AllRanks, Collected, above_rank_test, by_all_ranks, on_rank_zero, opened_around
@@ -13,9 +14,10 @@ from fsdp_lint.fix.spelling import spelled
 from fsdp_lint.source.file import Site
 from fsdp_lint.trace.events import Backward, BuildOptimizer, Event, LoadState, Save, Step, TakeState
 from fsdp_lint.trace.models.checkpoint import STATE
+from fsdp_lint.trace.reading import cut_at
 from fsdp_lint.trace.saving import by_every_rank, by_rank_zero, optimizer_states
 from fsdp_lint.trace.trace import Trace, called, called_by_one_rank, common_depth, rank_guard
-from fsdp_lint.trace.values import Optimizer, StateDict
+from fsdp_lint.trace.values import Optimizer, StateDict, Tensor, Value, parts
 
 FULL = "full_state_dict=True, cpu_offload=True"
 FSDP1 = "FullyShardedDataParallel"
@@ -46,6 +48,53 @@ def saved_whole(trace: Trace, save: Save, states: Iterable[StateDict]) -> tuple[
     if alone is None or edits is None:
         return None
     return *edits, *alone, *(edit for _, imports in unique.values() for edit in imports)
+
+
+def saved_as_whole_tensors(trace: Trace, save: Save, cuts: Iterable[Site | None]) -> tuple[Edit, ...] | None:
+    """The edits by which local shards, cut at these places for a save by all ranks, are gathered, and rank 0 saves.
+
+    None where a place is not seen beside the save, or may not be reached by all ranks, or where something else is done
+    with what is cut there.
+    """
+    alone, edits = on_rank_zero(save.site), dict[int, Edit]()
+    for cut in cuts:
+        owner = receiver_of(cut) if cut is not None else None
+        pair = common_block(cut, save.site) if cut is not None else None
+        if cut is None or owner is None or pair is None or _has_arguments(cut) or not _plain(pair[0]):
+            return None
+        if any(_speaks_of(event, cut) for event in trace.events if event is not save):
+            return None
+        edits[id(cut.node)] = Replace(cut, f"{text_of(owner)}.full_tensor()")
+    return (*edits.values(), *alone) if alone is not None else None
+
+
+def _plain(statement: Site) -> bool:
+    """True for what all ranks run alike: a simple statement, or a loop, with nothing in it that is done or left out."""
+    import libcst as cst
+
+    todo: list[cst.CSTNode] = [statement.node]
+    if not isinstance(statement.node, cst.SimpleStatementLine | cst.For):
+        return False
+    while todo:
+        node = todo.pop()
+        if isinstance(node, cst.If | cst.IfExp | cst.While | cst.Try | cst.With | cst.Continue | cst.Break):
+            return False
+        todo.extend(node.children)
+    return True
+
+
+def _speaks_of(event: Event, cut: Site) -> bool:
+    """True when an event is about a tensor that was cut at a place, or about one computed from it."""
+    held = [part for value in vars(event).values() for part in _values(value)]
+    return any(isinstance(part, Tensor) and cut_at(part) == cut for part in held)
+
+
+def _values(field: object) -> Iterator[Value]:
+    if isinstance(field, Value):
+        yield from parts(field)
+    elif isinstance(field, tuple):
+        for each in field:
+            yield from _values(each)
 
 
 def _collected(trace: Trace, save: Save, state: StateDict) -> tuple[Collected, tuple[Edit, ...]] | None:
