@@ -50,18 +50,16 @@ which one that means is up to the release of accelerate.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from fsdp_lint.rule import Finding, Rule, Severity
-from fsdp_lint.trace.events import ConfigureFSDP
+from fsdp_lint.trace.events import ConfigureFSDP, SwitchOnFSDP
 from fsdp_lint.trace.models.configs import setting
 from fsdp_lint.trace.trace import Trace
-from fsdp_lint.trace.values import Const
+from fsdp_lint.trace.values import Const, Object
 
 # What a strategy means for parameters after the forward pass, under the names and the numbers that it may have.
 RESHARDS = {"FULL_SHARD": True, "1": True, "SHARD_GRAD_OP": False, "2": False, "NO_SHARD": False, "3": False}
-LATER = re.compile(r"\.fsdp\s*=[^=]|USE_FSDP|use_fsdp|[\"']fsdp[\"']")
 HYBRID = {"HYBRID_SHARD", "4", "HYBRID_SHARD_ZERO2", "5"}
 
 
@@ -69,7 +67,7 @@ def check(trace: Trace) -> Iterator[Finding]:
     """One finding for each setting that is not read."""
     for config in trace.every(ConfigureFSDP):
         if config.by == "off":
-            yield from _not_asked_for(config)
+            yield from _not_asked_for(trace, config)
         elif config.by == "launch" and setting(config.arguments["distributed_type"]) != "FSDP":
             yield from _switched_off(config)
         elif config.by in ("launch", "plugin"):
@@ -80,9 +78,9 @@ def check(trace: Trace) -> Iterator[Finding]:
                 yield from _of_the_second(config)
 
 
-def _not_asked_for(config: ConfigureFSDP) -> Iterator[Finding]:
-    # The same text may set the attribute, or the variable by which the launcher switches FSDP on.
-    if not LATER.search(config.site.source.text):
+def _not_asked_for(trace: Trace, config: ConfigureFSDP) -> Iterator[Finding]:
+    asked = (event.of for event in trace.every(SwitchOnFSDP))
+    if not any(of is config.made or not isinstance(of, Object) for of in asked):
         yield Finding(
             at=config,
             message="`fsdp_config` is not read where `fsdp` is not given, unless `accelerate launch` switches FSDP on: "

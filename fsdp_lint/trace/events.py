@@ -249,6 +249,14 @@ class ConfigureFSDP(Event):
 
 
 @dataclass(eq=False, kw_only=True)
+class SwitchOnFSDP(Event):
+    """FSDP is asked for outside of the call that makes the settings: their attribute `fsdp` is set, or a variable of
+    the environment by which accelerate's launcher asks for it, where `of` is None."""
+
+    of: Value | None
+
+
+@dataclass(eq=False, kw_only=True)
 class SetStateType(Event):
     """The type of state dicts is changed on accelerate's plugin; `to` is a literal one."""
 

@@ -6,18 +6,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from fsdp_lint.trace.events import Collective, ConfigureFSDP, SetStateType, TrainerSaves
+from fsdp_lint.trace.events import Collective, ConfigureFSDP, SetStateType, SwitchOnFSDP, TrainerSaves
 from fsdp_lint.trace.models import callbacks, lightning
-from fsdp_lint.trace.models.api import Call, Machine, constant_name
+from fsdp_lint.trace.models.api import Call, Handler, Machine, constant_name
 from fsdp_lint.trace.models.words import ARGUMENTS
 from fsdp_lint.trace.values import Bound, Const, Mapping, Module, Object, Optimizer, Sequence, Unknown, Value
 
 if TYPE_CHECKING:
     from fsdp_lint.source.document import Document
+    from fsdp_lint.source.file import Site
 
 PLUGIN = "FullyShardedDataParallelPlugin"
 STRATEGY = "FSDPStrategy"
 LIBRARIES = ("transformers", "trl", "accelerate")
+# The variable by which accelerate's launcher asks for FSDP, and its option.
+VARIABLE = "USE_FSDP"
+LAUNCHED = (VARIABLE, "use_fsdp")
 # Methods of these libraries' objects that have a name of a module's or a tensor's.
 FRAMEWORK_METHODS = frozenset({"backward", "train"})
 
@@ -47,6 +51,29 @@ def configure(run: Machine, dotted: str, call: Call, made: Value) -> None:
     elif last in ARGUMENTS and _is_forgotten(call):
         options = _options(run, call) or {}
         run.emit(ConfigureFSDP, call.site, by="off", options=options, arguments=dict(call.kwargs), made=made)
+
+
+def switch_on(run: Machine, settings: Value, name: str, to: Value, site: Site) -> None:
+    """`args.fsdp = ...`: the event."""
+    made = isinstance(settings, Object) and settings.cls.rpartition(".")[2] in ARGUMENTS
+    if name == "fsdp" and (made or isinstance(settings, Unknown)) and _is_on(to):
+        run.emit(SwitchOnFSDP, site, of=settings)
+
+
+def replaced(run: Machine, call: Call) -> Value:
+    """`dataclasses.replace(settings, name=value)`: others, with the rest of these."""
+    settings = call.first()
+    if not isinstance(settings, Object):
+        return Unknown(name=call.name and f"{call.name}(...)", inputs=tuple(call.values()))
+    if call.open or "fsdp" in call.kwargs:
+        switch_on(run, settings, "fsdp", call.kwargs.get("fsdp", Unknown()), call.site)
+    return Object(cls=settings.cls, args=settings.args, kwargs={**settings.kwargs, **call.kwargs}, site=call.site)
+
+
+def set_variable(run: Machine, name: str, site: Site) -> None:
+    """A variable of the environment is set: the event."""
+    if VARIABLE in name:
+        run.emit(SwitchOnFSDP, site, of=None)
 
 
 def _is_given(optimizers: Value | None) -> bool:
@@ -122,7 +149,9 @@ def _is_forgotten(call: Call) -> bool:
     """True for arguments with a filled `fsdp_config` that neither switch FSDP on nor say that it is off."""
     config = call.kwargs.get("fsdp_config")
     filled = bool(config.items) if isinstance(config, Mapping) else constant_name(config).endswith(".json")
-    return filled and not call.open and not {"fsdp", "deepspeed"} & set(call.kwargs)
+    # What the file says of the launcher's option, in a row of text for people or for a shell, is how it is started.
+    launched = any(word in call.site.source.text for word in LAUNCHED)
+    return filled and not launched and not call.open and not {"fsdp", "deepspeed"} & set(call.kwargs)
 
 
 def _options(run: Machine, call: Call) -> dict[str, Value] | None:
@@ -198,3 +227,6 @@ def _trainer_call(run: Machine, function: Value, call: Call) -> None:
         callbacks.add(run, owner, call)
     elif method == "fit" and owner.cls.partition(".")[0] in lightning.LIBRARIES:
         _fit(run, owner, call)
+
+
+FUNCTIONS: dict[str, Handler] = {"dataclasses.replace": replaced}

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import functools
 import re
+from typing import TYPE_CHECKING
 
 from fsdp_lint.trace.events import InitProcessGroup, MakeMesh, SetDevice, UseCuda
+from fsdp_lint.trace.models import configs
 from fsdp_lint.trace.models.api import NOTHING, Call, Machine, constant_name
-from fsdp_lint.trace.values import Choice, Const, Mesh, Object, Rank, Sequence, Unknown, Value, WorldSize
+from fsdp_lint.trace.values import Choice, Const, Mapping, Mesh, Object, Rank, Sequence, Unknown, Value, WorldSize
+
+if TYPE_CHECKING:
+    from fsdp_lint.source.file import Site
 
 VARIABLES = {
     "RANK": "world",
@@ -102,6 +107,28 @@ def _variable(run: Machine, name: str) -> Value:
     if name in VARIABLES or name in WORLD:
         return variable(name)
     return run.child(run.external("os.environ"), f"[{name!r}]")
+
+
+def set_variable(run: Machine, name: str, site: Site) -> None:
+    """A variable of the environment is set: a process that sees one GPU has chosen its device."""
+    if name == "CUDA_VISIBLE_DEVICES":
+        run.emit(SetDevice, site, how=name)
+    configs.set_variable(run, name, site)
+
+
+def setdefault(run: Machine, call: Call) -> Value:
+    """`os.environ.setdefault(name, value)`."""
+    set_variable(run, constant_name(call.get(0, "key")), call.site)
+    return getenv(run, call)
+
+
+def update(run: Machine, call: Call) -> Value:
+    """`os.environ.update({name: value})`."""
+    given = call.get(0, "")
+    names = [*given.items, *call.kwargs] if isinstance(given, Mapping) else [*call.kwargs]
+    for name in names:
+        set_variable(run, str(name), call.site)
+    return NOTHING
 
 
 def init_process_group(run: Machine, call: Call) -> Value:
@@ -232,6 +259,8 @@ FUNCTIONS = {
     "torch.distributed.is_torchelastic_launched": distributed,
     "os.getenv": getenv,
     "os.environ.get": getenv,
+    "os.environ.setdefault": setdefault,
+    "os.environ.update": update,
     "torch.distributed.init_process_group": init_process_group,
     "torch.distributed.device_mesh.init_device_mesh": init_device_mesh,
     "torch.distributed.init_device_mesh": init_device_mesh,

@@ -16,7 +16,6 @@ from fsdp_lint.trace.events import (
     Handed,
     RepointOptimizer,
     Seed,
-    SetDevice,
     UseCuda,
 )
 from fsdp_lint.trace.models import (
@@ -81,6 +80,7 @@ FUNCTIONS: dict[str, Handler] = {
     **fsdp1.FUNCTIONS,
     **precision.FUNCTIONS,
     **surgery.FUNCTIONS,
+    **configs.FUNCTIONS,
 }
 CONTAINERS = modules.CONTAINERS
 NULL_CONTEXT, EXIT_STACKS = python.NULL_CONTEXT, python.EXIT_STACKS
@@ -201,9 +201,9 @@ def set_buffer(run: Machine, container: Value, index: Value, site: Site) -> None
 
 
 def set_item(run: Machine, container: External, index: Value, site: Site) -> None:
-    """`os.environ[name] = value`: a process that sees one GPU has chosen its device."""
-    if container.dotted == "os.environ" and isinstance(index, Const) and index.value == "CUDA_VISIBLE_DEVICES":
-        run.emit(SetDevice, site, how="CUDA_VISIBLE_DEVICES")
+    """`os.environ[name] = value`."""
+    if container.dotted == "os.environ":
+        environment.set_variable(run, constant_name(index), site)
 
 
 def set_attribute(run: Machine, owner: Module, name: str, site: Site) -> bool:
@@ -496,6 +496,7 @@ def note_class(run: Machine, value: Value, classes: Value, by: str, site: Site) 
 
 def assign_attribute(run: Machine, value: Value, name: str, site: Site, to: Value) -> bool:
     """`value.name = to` where that has a meaning of its own; False where it is just stored."""
+    configs.switch_on(run, value, name, to, site)
     return tensors.assign_attribute(run, value, name, site, to)
 
 
