@@ -10,7 +10,7 @@ from typing import Any
 import libcst as cst
 
 from fsdp_lint.trace.calls import Calls
-from fsdp_lint.trace.events import ReadScalar, Shard
+from fsdp_lint.trace.events import CompareDimensions, ReadScalar, Shard
 from fsdp_lint.trace.models import table
 from fsdp_lint.trace.trace import touches
 from fsdp_lint.trace.values import (
@@ -19,6 +19,7 @@ from fsdp_lint.trace.values import (
     Class,
     Condition,
     Const,
+    Dimensions,
     External,
     Function,
     Guards,
@@ -82,7 +83,11 @@ class Conditions(Calls):
     def _compared(self, node: cst.Comparison) -> Condition | bool:
         left, targets = self.evaluate(node.left), node.comparisons
         if len(targets) == 1:
-            return self.compare(left, targets[0].operator, self.evaluate(targets[0].comparator), node)
+            right = self.evaluate(targets[0].comparator)
+            for side in (left, right):
+                if isinstance(side, Dimensions) and side.tensor is not None:
+                    self.emit(CompareDimensions, self.site(node), tensor=side.tensor)
+            return self.compare(left, targets[0].operator, right, node)
         values = [left, *(self.evaluate(target.comparator) for target in targets)]
         return self.opaque(("chain", *(self._in_key(value) for value in values)), "other", *values)
 

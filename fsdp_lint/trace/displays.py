@@ -9,6 +9,7 @@ from typing import Any
 
 import libcst as cst
 
+from fsdp_lint.trace.events import CompareDimensions
 from fsdp_lint.trace.invocations import Invocations, rounds
 from fsdp_lint.trace.values import (
     Choice,
@@ -129,7 +130,11 @@ class Displays(Invocations):
             self.assign(for_in.target, self.chosen(item))
             possible = True
             for test in for_in.ifs:
+                before = len(self.trace.events)
                 outcome = self.condition(test.test)
+                for event in self.trace.events[before:]:
+                    if isinstance(event, CompareDimensions) and isinstance(outcome, Condition):
+                        event.filter = outcome.true
                 if outcome is False:
                     possible = False
                 elif isinstance(outcome, Condition):

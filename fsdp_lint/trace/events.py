@@ -231,6 +231,15 @@ class CheckClass(Event):
 
 
 @dataclass(eq=False, kw_only=True)
+class CompareDimensions(Event):
+    """The number of dimensions of a tensor is compared with something. Where that filters a list, what is in the list
+    has passed `filter`."""
+
+    tensor: Tensor
+    filter: Guards = ()
+
+
+@dataclass(eq=False, kw_only=True)
 class ConfigureFSDP(Event):
     """FSDP is asked for by settings. `by`: "arguments" (transformers, TRL; "off" where nothing says `fsdp=`, which
     switches it on), "plugin" (accelerate), "launch" (a file for accelerate's launcher), "strategy" or "trainer"

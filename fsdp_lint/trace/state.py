@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from fsdp_lint.project.resolve import Project
 from fsdp_lint.source.document import Document
 from fsdp_lint.source.file import Site, Source
-from fsdp_lint.trace.events import CallMethod, CheckClass, Event, Initialise, RegisterBuffer
+from fsdp_lint.trace.events import CallMethod, CheckClass, CompareDimensions, Event, Initialise, RegisterBuffer
 from fsdp_lint.trace.models.api import Call
 from fsdp_lint.trace.trace import Trace
 from fsdp_lint.trace.values import (
@@ -46,7 +46,7 @@ DEPTH = 16
 # So many events of one kind are generated code or a runaway; rules compare them pair by pair.
 MANY = 150
 # Nothing compares these pair by pair.
-CHEAP = (Initialise, CallMethod, CheckClass, RegisterBuffer)
+CHEAP = (Initialise, CallMethod, CheckClass, CompareDimensions, RegisterBuffer)
 CHEAP_MANY = 3_000
 
 RANK_NAMES = {

@@ -209,6 +209,13 @@ class Product(Unknown):
 
 
 @dataclass(eq=False, slots=True)
+class Dimensions(Unknown):
+    """The shape of a tensor, or how many dimensions it has."""
+
+    tensor: Tensor | None = None
+
+
+@dataclass(eq=False, slots=True)
 class Loaded(Unknown):
     """What a file holds, as torch.load or safetensors read it. `path_by_rank`: each rank has a file of its own."""
 
@@ -424,9 +431,10 @@ class Tensor(Value):
 
 @dataclass(eq=False, slots=True)
 class Optimizer(Value):
-    """An optimizer and the parameters that it was given."""
+    """An optimizer and the parameters that it was given, in so many groups; none where they are a plain list."""
 
     holds: tuple[Params, ...] = ()
+    groups: int = 0
     cls: str = ""
     kwargs: dict[str, Value] = field(default_factory=dict)
 

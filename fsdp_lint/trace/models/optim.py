@@ -7,7 +7,7 @@ import re
 
 from fsdp_lint.trace.events import BuildOptimizer, LoadState, RepointOptimizer, Step, TakeState
 from fsdp_lint.trace.models.api import NOTHING, Call, Machine
-from fsdp_lint.trace.values import Optimizer, StateDict, Unknown, Value
+from fsdp_lint.trace.values import Mapping, Optimizer, StateDict, Unknown, Value, parts
 
 NAME = re.compile(
     r"(optimi[sz]er|optim$|optim_|adam|sgd|muon|lion|adafactor|adagrad|lamb\b|lars\b|shampoo|sophia|rmsprop|rprop|lbfgs|soap)",
@@ -56,7 +56,8 @@ def build(run: Machine, name: str, call: Call) -> Value | None:
     kwargs = dict(call.kwargs)
     if name == "SGD" and len(call.args) > 2:
         kwargs.setdefault("momentum", call.args[2])
-    optimizer = run.new(Optimizer(holds=tuple(holds), cls=name, kwargs=kwargs))
+    groups = sum(isinstance(part, Mapping) for part in parts(first))
+    optimizer = run.new(Optimizer(holds=tuple(holds), groups=groups, cls=name, kwargs=kwargs))
     run.emit(BuildOptimizer, call.site, optimizer=optimizer)
     return optimizer
 

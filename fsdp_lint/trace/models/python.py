@@ -14,6 +14,7 @@ from fsdp_lint.trace.values import (
     Choice,
     Condition,
     Const,
+    Dimensions,
     Instance,
     Literal,
     Mapping,
@@ -340,6 +341,14 @@ def text(run: Machine, call: Call) -> Value:
     return Unknown(name=call.name and f"{call.name}(...)", inputs=tuple(call.values()))
 
 
+def length(run: Machine, call: Call) -> Value:
+    """`len(value)`; of a shape it is the number of dimensions."""
+    value = call.first()
+    if isinstance(value, Dimensions):
+        return Dimensions(name="ndim", tensor=value.tensor)
+    return text(run, call)
+
+
 def shown(run: Machine, call: Call) -> Value:
     """`print(...)`."""
     if call.values():
@@ -643,7 +652,6 @@ FUNCTIONS = {
     **_SAME,
     **dict.fromkeys(
         (
-            "builtins.len",
             "builtins.str",
             "builtins.repr",
             "builtins.type",
@@ -659,6 +667,7 @@ FUNCTIONS = {
     ),
     **dict.fromkeys(("builtins.hasattr", "builtins.callable", "builtins.issubclass"), vars_),
     **dict.fromkeys(("sys.exit", "builtins.exit", "builtins.quit", "os._exit"), leave),
+    "builtins.len": length,
     "builtins.print": shown,
     "functools.partial": partial,
     "copy.deepcopy": shallow_copy,

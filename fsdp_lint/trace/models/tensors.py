@@ -8,7 +8,7 @@ from fsdp_lint.source.file import Site
 from fsdp_lint.trace.events import Backward, Collective, DivideByWorld, ReadScalar, ReduceLocal, UseParameters
 from fsdp_lint.trace.models import init
 from fsdp_lint.trace.models.api import NOTHING, Call, Machine
-from fsdp_lint.trace.values import Const, Params, Product, Tensor, Unknown, Value, WorldSize, parts
+from fsdp_lint.trace.values import Const, Dimensions, Params, Product, Tensor, Unknown, Value, WorldSize, parts
 
 # What a reduction of a DTensor gives, measured on torch 2.13.0 with two ranks: these stay partial, and stay so through
 # linear operations ...
@@ -80,7 +80,7 @@ PARTIAL = frozenset({"partial", "partial-norm"})
 def attribute(run: Machine, value: Tensor, name: str) -> Value | None:
     """`tensor.name`; None for methods."""
     if name in METADATA and name not in ("numel", "size", "dim", "stride", "data_ptr", "element_size", "nelement"):
-        return Unknown(name=name)
+        return Dimensions(name=name, tensor=value) if name in ("ndim", "shape") else Unknown(name=name)
     if name == "grad":
         return _one(run, value, "grad", Tensor(name=f"{value.name}.grad", source=value.source, form="gradient"))
     if name in ("data", "T", "mT", "real", "_local_tensor"):
@@ -139,6 +139,8 @@ def method(run: Machine, value: Tensor, name: str, call: Call) -> Value:
     """`tensor.name(...)`."""
     others = [p for a in call.values() for p in parts(a) if isinstance(p, Tensor)]
     if name in METADATA:
+        if name in ("dim", "ndimension"):
+            return Dimensions(name=name, inputs=(value,), tensor=value)
         return Unknown(name=name, inputs=(value,))
     if name == "full_tensor":
         run.emit(Collective, call.site, op="full_tensor", on=(value,))
