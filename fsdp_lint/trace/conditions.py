@@ -84,12 +84,16 @@ class Conditions(Calls):
         left, targets = self.evaluate(node.left), node.comparisons
         if len(targets) == 1:
             right = self.evaluate(targets[0].comparator)
-            for side in (left, right):
-                if isinstance(side, Dimensions) and side.tensor is not None:
-                    self.emit(CompareDimensions, self.site(node), tensor=side.tensor)
+            self.note_dimensions(node, left, right)
             return self.compare(left, targets[0].operator, right, node)
         values = [left, *(self.evaluate(target.comparator) for target in targets)]
         return self.opaque(("chain", *(self._in_key(value) for value in values)), "other", *values)
+
+    def note_dimensions(self, node: cst.Comparison, *sides: Value) -> None:
+        """Notes where one side of a comparison is how many dimensions a tensor has."""
+        for side in sides:
+            if isinstance(side, Dimensions) and side.tensor is not None:
+                self.emit(CompareDimensions, self.site(node), tensor=side.tensor)
 
     def both(self, left: Condition | bool, right: cst.BaseExpression) -> Condition | bool:
         """That one test holds, and then another."""

@@ -104,6 +104,7 @@ class Expressions(Attributes):
                 tensors = [value for value in values if isinstance(value, Tensor)]
                 if tensors and not isinstance(op, cst.Is | cst.IsNot | cst.In | cst.NotIn):
                     return table.combine(self, tensors, linear=False)
+                self.note_dimensions(node, *values)
                 outcome = self.compare(values[0], op, values[1], node)
                 return Const(value=outcome) if isinstance(outcome, bool) else outcome
             case cst.BooleanOperation(left=left, operator=cst.Or(), right=right):
