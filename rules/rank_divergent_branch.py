@@ -40,7 +40,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fsdp_lint.rule import Finding, Rule, Severity, Site
-from fsdp_lint.trace.agreement import BY_MODEL, own_values
+from fsdp_lint.trace.agreement import BY_MODEL, last_asked, own_values
 from fsdp_lint.trace.events import Backward, Event, Forward, Shard, Step
 from fsdp_lint.trace.together import collective_of, launch_of
 from fsdp_lint.trace.trace import Stop, Trace, called
@@ -51,7 +51,7 @@ def check(trace: Trace) -> Iterator[Finding]:
     """One finding for each test on a rank's own values that decides on something common."""
     reported: set[Site] = set()
     for event in trace.events:
-        guards = [literal for literal in event.guards if literal.site is not None and literal.site not in reported]
+        guards = [one for one in last_asked(event.guards) if one.site is not None and one.site not in reported]
         what = _common(trace, event) if guards and not trace.in_test(event) else ""
         for literal in guards if what else ():
             words = own_values(trace, literal, event.order)
@@ -71,7 +71,7 @@ def _early_ends(trace: Trace, reported: set[Site]) -> Iterator[Finding]:
     """One finding for each test on a rank's own outputs that ends a loop over something common. What a batch holds may
     be a total that the sampler counted for all ranks."""
     for stop in trace.stops:
-        for literal in stop.guards:
+        for literal in last_asked(stop.guards):
             site = literal.site
             if site is None or site in reported or own_values(trace, literal, stop.order) != BY_MODEL:
                 continue

@@ -5,7 +5,7 @@
 A `for` over data of which each rank takes its own part by hand (`data[rank::world_size]`, `range(rank, n, world_size)`,
 `dataset.shard(...)`, `Subset` of such indices, a file a rank, `itertools.islice(rows, rank, None, world_size)`), with a
 forward of a sharded model and no backward inside: an evaluation. Also where a generator of the project, or the
-`__iter__` of its dataset, picks the part.
+`__iter__` or `__len__` of its dataset, picks the part.
 
 ## Why it is wrong
 
@@ -23,8 +23,8 @@ multiple of the number of ranks, or `all_reduce` a flag in each round that says 
 
 Where the data is known to be divisible; for training data it mostly is, and training loops are not reported. The rule
 is silent, too, where a collective in the loop brings the ranks together, where the loop or a generator that it goes
-over may end early (`break`, `return`, `zip` with a count), where the bounds are computed from the number of ranks, and
-where it does not see how the data is split.
+over may end early (`break`, `return`, `zip` with a count), where the length of the data or the bounds are divided by
+the number of ranks (a part is padded or cut then, or an error raised), and where it does not see how the data is split.
 
 ## References
 
@@ -39,13 +39,20 @@ from collections.abc import Iterator
 
 from fsdp_lint.rule import Finding, Rule, Severity
 from fsdp_lint.trace.events import Backward, Collective, Event, Forward, LoopOverPart
+from fsdp_lint.trace.splitting import measured
 from fsdp_lint.trace.trace import Trace, called, rank_guard, runs_alone
 
 
 def check(trace: Trace) -> Iterator[Finding]:
     """One finding for each loop over a rank's own part of the data that calls a sharded model."""
     for loop in trace.every(LoopOverPart):
-        if loop.may_stop or runs_alone(loop) or rank_guard(loop) is not None or trace.in_test(loop):
+        if (
+            loop.may_stop
+            or measured(trace, loop.over)
+            or runs_alone(loop)
+            or rank_guard(loop) is not None
+            or trace.in_test(loop)
+        ):
             continue
         inside = [event for event in trace.events if _is_in(event, loop)]
         if any(isinstance(event, Backward) or (isinstance(event, Collective) and event.plain) for event in inside):

@@ -8,20 +8,36 @@ from collections.abc import Iterator
 from fsdp_lint.trace.events import Collective, Forward, Receive
 from fsdp_lint.trace.models.collectives import AGREEING, TOGETHER
 from fsdp_lint.trace.trace import Trace
-from fsdp_lint.trace.values import Choice, Condition, Literal, Mapping, Object, Product, Tensor, Unknown, Value, parts
+from fsdp_lint.trace.values import (
+    Choice,
+    Condition,
+    Const,
+    Guards,
+    Literal,
+    Mapping,
+    Object,
+    Product,
+    Tensor,
+    Unknown,
+    Value,
+    parts,
+)
 
 LOADER = re.compile(r"(loader|dataloader)$|^dl$|_dl$", re.IGNORECASE)
 # What is alike on all ranks even where the values are not.
 SHAPES = frozenset({"shape", "size()", "ndim", "dim", "dim()", "dtype", "device", "requires_grad", "keys()"})
 COUNTS = frozenset({"len(...)", "size", "numel()", "numel", "nelement()"})
 BY_MODEL = "what the model gives for this rank's batch"
+ORDERS = frozenset({"LessThan", "LessThanEqual", "GreaterThan", "GreaterThanEqual"})
 STRUCTURE = ("in", "isinstance", "hasattr", "callable", "is", "choice")
 
 
 def own_values(trace: Trace, literal: Literal, order: int) -> str:
     """What a test at event number `order` looks at that each rank has for itself, in words; empty where the ranks
     agree, or it is not known."""
-    if literal.kind != "other" or literal.key[0] in STRUCTURE or not literal.values:
+    if literal.kind != "other" or not literal.values:
+        return ""
+    if literal.key[0] in STRUCTURE and not _is_of_numbers(literal):
         return ""
     if literal.key[0] == "all" and any(inner[0] in (*STRUCTURE, "none") for inner, _ in literal.key[1]):
         return ""
@@ -36,6 +52,25 @@ def own_values(trace: Trace, literal: Literal, order: int) -> str:
     if given:
         return BY_MODEL
     return "this rank's batch" if batch else ""
+
+
+def _is_of_numbers(literal: Literal) -> bool:
+    """True for a test of one of several numbers or truth values, such as a counter that some tests have set back."""
+    if literal.key[0] != "choice" or not isinstance(literal.values[0], Choice):
+        return False
+    options = [option for option, _ in literal.values[0].options]
+    constants = [one.value for one in options if isinstance(one, Const)]
+    if len(literal.key) == 2:
+        return len(constants) == len(options) and all(isinstance(one, bool) for one in constants)
+    return literal.key[2] in ORDERS and all(isinstance(one, int | float) for one in constants)
+
+
+def last_asked(guards: Guards) -> Guards:
+    """The tests without those of which another asks what came: `if skip:` speaks for what has set `skip`."""
+    counted = [literal for literal in guards if _is_of_numbers(literal)]
+    choices = [value for literal in counted for value in literal.values if isinstance(value, Choice)]
+    earlier = {one.key for value in choices for _, tests in value.options for one in tests}
+    return tuple(literal for literal in guards if literal.key not in earlier)
 
 
 def _agreed(trace: Trace, order: int) -> set[int]:

@@ -495,6 +495,7 @@ class Calls(State):
             else:
                 self.guard_decorators(node)
                 self.run_body(node.body)
+                self.close_contexts(frame)
         finally:
             self.frames.pop()
             self.stack.pop()
@@ -517,6 +518,9 @@ class Calls(State):
             return self.as_decorated(node, value)
         finally:
             self.frames.pop()
+
+    def close_contexts(self, frame: Frame) -> None:
+        """Leaves what decorators have entered; the part of the machine that looks into them does it."""
 
     def as_decorated(self, node: cst.FunctionDef, value: Value) -> Value:
         """What a function with decorators gives; the part of the machine that looks into them says so."""

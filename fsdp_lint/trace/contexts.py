@@ -62,6 +62,10 @@ class Contexts(Patterns):
             act()
         leaving.clear()
 
+    def enter_around(self, value: Value, site: Site, leaving: Leaving) -> None:
+        """Enters a context."""
+        self._enter_context(value, site, leaving)
+
     def _enter_context(self, value: Value, site: Site, leaving: Leaving) -> Value:
         """What `as` gets; what happens when the context is left goes into a list."""
         match value:

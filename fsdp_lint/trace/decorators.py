@@ -4,6 +4,7 @@ together on what it gives."""
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import libcst as cst
@@ -14,7 +15,18 @@ from fsdp_lint.trace.invocations import dotted
 from fsdp_lint.trace.models.api import Call
 from fsdp_lint.trace.models.collectives import TOGETHER
 from fsdp_lint.trace.registries import Registries
-from fsdp_lint.trace.values import Class, Condition, Const, Function, Instance, Literal, Unknown, Value, options_of
+from fsdp_lint.trace.state import Frame
+from fsdp_lint.trace.values import (
+    Class,
+    Condition,
+    Const,
+    Function,
+    Instance,
+    Literal,
+    Unknown,
+    Value,
+    options_of,
+)
 
 RANKS = re.compile(r"rank|main|master|leader|chief|primary|zero|proc|reduce|gather|broadcast", re.IGNORECASE)
 # What a function gives stands as this value where a decorator has made it one value of all ranks.
@@ -27,12 +39,36 @@ class Decorators(Registries):
     def guard_decorator(self, decorator: cst.Decorator) -> None:
         """Takes for granted what a decorator of the project asks for before it calls the function; where that cannot be
         seen, what its name says."""
+        self._open_context(decorator)
         found = self._found(decorator)
         tests = found.true if isinstance(found, Condition) else ()
         if tests:
             self.assume(tuple(literal.but(depth=len(self.stack)) for literal in tests))
         elif isinstance(found, Condition):
             super().guard_decorator(decorator)
+
+    def enter_around(self, value: Value, site: Site, leaving: list[Callable[[], object]]) -> None:
+        """Enters a context; the part of the machine that knows contexts does it."""
+        raise NotImplementedError
+
+    def _open_context(self, decorator: cst.Decorator) -> None:
+        """Enters the context that a decorator puts around the function: an object of the project's own
+        ContextDecorator, or what `contextmanager` has made of a function."""
+        head = self._project_function(decorator)
+        if isinstance(head, Class):
+            around = "contextlib.ContextDecorator" in self.library_bases(head)
+        else:
+            node = self.function_node(head) if head is not None and isinstance(decorator.decorator, cst.Call) else None
+            makers = node.decorators if isinstance(node, cst.FunctionDef) else ()
+            around = any(_last_name(one.decorator) == "contextmanager" for one in makers)
+        if around:
+            made = self.evaluate(decorator.decorator)
+            self.enter_around(made, Site(self.frame.source, decorator), self.frame.opened)
+
+    def close_contexts(self, frame: Frame) -> None:
+        """Leaves the contexts that decorators have entered."""
+        for act in reversed(frame.opened):
+            act()
 
     def as_decorated(self, node: cst.FunctionDef, value: Value) -> Value:
         """What a function gives: nothing of one rank's own where a decorator brings the ranks together, or says by its

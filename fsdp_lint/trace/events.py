@@ -399,6 +399,13 @@ class DivideByWorld(Event):
 
 
 @dataclass(eq=False, kw_only=True)
+class ShareOut(Event):
+    """A number is divided by that of the processes: `n // world_size`, `n % world_size`; `of` is the number."""
+
+    of: Value
+
+
+@dataclass(eq=False, kw_only=True)
 class SetDivisor(Event):
     """The number by which FSDP divides the gradients of a module is set."""
 

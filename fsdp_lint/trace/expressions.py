@@ -9,7 +9,7 @@ from typing import Any
 import libcst as cst
 
 from fsdp_lint.trace.attributes import Attributes
-from fsdp_lint.trace.events import CheckClass
+from fsdp_lint.trace.events import CheckClass, ShareOut
 from fsdp_lint.trace.generators import as_yielded, note_yield
 from fsdp_lint.trace.invocations import UNROLL
 from fsdp_lint.trace.models import table
@@ -155,7 +155,9 @@ class Expressions(Attributes):
         if isinstance(left, Sequence) and isinstance(right, Sequence) and isinstance(op, cst.Add):
             if len(left.items) + len(right.items) > LONG:
                 return self.new(Sequence(items=left.items[:UNROLL], exact=False))
-            return self.new(Sequence(items=left.items + right.items, exact=left.exact and right.exact))
+            made_from = (left, right) if left.chosen_by or right.chosen_by else ()
+            exact = left.exact and right.exact
+            return self.new(Sequence(items=left.items + right.items, exact=exact, chosen_by=made_from))
         if isinstance(left, Sequence | Params) and isinstance(right, Sequence | Params) and isinstance(op, cst.Add):
             lists = [value.items[:UNROLL] if isinstance(value, Sequence) else [value] for value in (left, right)]
             return self.new(Sequence(items=[*lists[0], *lists[1]], exact=False))
@@ -172,6 +174,8 @@ class Expressions(Attributes):
         if isinstance(op, cst.Multiply) and any(isinstance(side, WorldSize | Product) for side in (left, right)):
             return Product(inputs=(left, right))
         result = Unknown(inputs=(left, right), key="%" if isinstance(op, cst.Modulo) else "")
+        if isinstance(right, WorldSize) and isinstance(op, cst.Divide | cst.FloorDivide | cst.Modulo):
+            self.emit(ShareOut, self.site(node), of=left)
         if isinstance(op, cst.Divide):
             table.divide(self, left, right, result, self.site(node))
         return result

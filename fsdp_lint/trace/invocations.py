@@ -304,11 +304,13 @@ class Invocations(Conditions):
     # what models ask for ----------------------------------------------------------------------------------------
 
     def draw(self, value: Instance, site: Site) -> None:
-        """Notes what an object's `__iter__` gives; nothing of that is an event of this run."""
-        found = self.class_attribute(value.cls, "__iter__")
-        if value.draws is None and found is not None and isinstance(found[1], Function):
+        """Notes what an object's `__iter__` gives, or its `__len__` where it has none; nothing of that is an event of
+        this run."""
+        name = next((one for one in ("__iter__", "__len__") if self.class_attribute(value.cls, one) is not None), "")
+        found = self.class_attribute(value.cls, name) if name and value.draws is None else None
+        if found is not None and isinstance(found[1], Function):
             depth = len(self.trace.events)
-            value.draws = self.enter(found[1], Call(site=site, name="__iter__"), value)
+            value.draws = self.enter(found[1], Call(site=site, name=name), value)
             del self.trace.events[depth:]
 
     def options(self, value: Value) -> list[Option]:

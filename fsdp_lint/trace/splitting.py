@@ -3,8 +3,23 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
-from fsdp_lint.trace.values import Const, Instance, Loaded, Object, Product, Rank, Sequence, Unknown, Value, WorldSize
+from fsdp_lint.trace.events import ShareOut
+from fsdp_lint.trace.trace import Trace
+from fsdp_lint.trace.values import (
+    Const,
+    Instance,
+    Loaded,
+    Object,
+    Product,
+    Rank,
+    Sequence,
+    Unknown,
+    Value,
+    WorldSize,
+    made_of,
+)
 
 # Calls that give a part of their data, by their names.
 PARTS = re.compile(
@@ -33,6 +48,37 @@ def split_unevenly(value: Value, hops: int = 8) -> bool:
             return any(split_unevenly(one, hops - 1) for one in value.inputs[:1])
         return value.key == "[rank]" and value.owner is not None
     return False
+
+
+def measured(trace: Trace, over: Value) -> bool:
+    """True where the program asks how the length of the data goes with the number of processes: it looks after parts
+    that differ, by padding, cutting or an error."""
+    data = {one.number for one in _data_of(over)}
+    return any(one.number in data for event in trace.every(ShareOut) for one in _counted(event.of))
+
+
+def _counted(number: Value, hops: int = 4) -> Iterator[Value]:
+    """What a number is the length of."""
+    inputs = number.inputs if isinstance(number, Unknown) else ()
+    if number.name == "len(...)":
+        yield from inputs
+    elif hops:
+        for one in inputs:
+            yield from _counted(one, hops - 1)
+
+
+def _data_of(over: Value) -> Iterator[Value]:
+    """All that the items of a loop come from."""
+    todo, seen = [over], set[int]()
+    while todo:
+        one = todo.pop()
+        if one.number in seen:
+            continue
+        seen.add(one.number)
+        yield one
+        todo.extend(made_of(one))
+        todo.extend(one.chosen_by if isinstance(one, Sequence) else ())
+        todo.extend([one.draws] if isinstance(one, Instance) and one.draws is not None else ())
 
 
 def _of_parts(values: tuple[Value, ...], hops: int) -> bool:

@@ -80,7 +80,7 @@ class Frame:
     """The names of one function's, class's or file's body while it is run. `dead`: what follows here is not reached,
     and `raised`: because of an error. `over` is what its loops go over, None for a `while`, and their bodies;
     `yields_of` is what gives what it yields; `pauses` say of each `yield` how many events came before, what held there,
-    and what it gave.
+    and what it gave; `opened` are the contexts that its decorators have entered.
     """
 
     path: Path
@@ -102,6 +102,7 @@ class Frame:
     shared: set[str] = field(default_factory=set)
     qualname: str = ""
     call: Call | None = None
+    opened: list[Callable[[], object]] = field(default_factory=list)
 
 
 class State:

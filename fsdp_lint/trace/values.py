@@ -338,7 +338,7 @@ class Class(Value):
 @dataclass(eq=False, slots=True)
 class Instance(Value):
     """An object of a project class; `args` are all arguments with which it was made. `draws` is what its `__iter__`
-    gives, once something has gone over it."""
+    gives, or its `__len__` where it has none, once something has gone over it."""
 
     cls: Class = field(default_factory=Class)
     args: tuple[Value, ...] = ()

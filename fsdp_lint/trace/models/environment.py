@@ -9,7 +9,19 @@ from typing import TYPE_CHECKING
 from fsdp_lint.trace.events import InitProcessGroup, MakeMesh, SetDevice, UseCuda
 from fsdp_lint.trace.models import configs
 from fsdp_lint.trace.models.api import NOTHING, Call, Machine, constant_name
-from fsdp_lint.trace.values import Choice, Const, Mapping, Mesh, Object, Rank, Sequence, Unknown, Value, WorldSize
+from fsdp_lint.trace.values import (
+    Choice,
+    Const,
+    External,
+    Mapping,
+    Mesh,
+    Object,
+    Rank,
+    Sequence,
+    Unknown,
+    Value,
+    WorldSize,
+)
 
 if TYPE_CHECKING:
     from fsdp_lint.source.file import Site
@@ -137,13 +149,22 @@ def init_process_group(run: Machine, call: Call) -> Value:
     run.emit(
         InitProcessGroup,
         call.site,
-        backend=call.get(0, "backend"),
+        backend=_backend(call.get(0, "backend")),
         device_id=device_id,
         kwargs_known=not call.open,
     )
     if device_id is not None:
         run.emit(SetDevice, call.site, how="device_id")
     return NOTHING
+
+
+def _backend(value: Value | None) -> Value | None:
+    """The name of a backend: `dist.Backend.NCCL` is the text "nccl"."""
+    if isinstance(value, External) and value.dotted.rpartition(".")[0].endswith(".Backend"):
+        return Const(value=value.dotted.rpartition(".")[2].lower())
+    if isinstance(value, Object) and value.cls.endswith(".Backend") and value.args:
+        return value.args[0]
+    return value
 
 
 def set_device(run: Machine, call: Call) -> Value:
