@@ -77,10 +77,11 @@ def test_a_backend_that_is_left_out_is_gloo_without_a_gpu(tmp_path: Path, device
 
 
 @pytest.mark.parametrize(("torch", "mended"), [(">=2.4", False), (">=2.5", True)])
-def test_no_fix_is_offered_that_does_nothing_on_a_release(torch: str, mended: bool) -> None:
-    path = FIXTURES / "param_hook_never_fires" / "bad_inline.py"
+@pytest.mark.parametrize("rule", ["load-plain-state-dict", "param-hook-never-fires"])
+def test_no_fix_is_offered_that_does_nothing_on_a_release(rule: str, torch: str, mended: bool) -> None:
+    path = FIXTURES / rule.replace("-", "_") / "bad_inline.py"
     found = engine.analyse([path], settings.Settings(root=path.parent, torch=torch)).findings
-    assert [finding.fix is not None for finding in found if finding.name == "param-hook-never-fires"] == [mended]
+    assert [finding.fix is not None for finding in found if finding.name == rule] == [mended]
 
 
 def test_the_page_of_releases_is_what_was_kept() -> None:
