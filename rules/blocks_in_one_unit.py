@@ -66,17 +66,25 @@ def check(trace: Trace) -> Iterator[Finding]:
 
 def _all_of_a_list(shard: Shard) -> Value | None:
     """The list of blocks that the call takes all of; None where it takes a few modules, or where that is not known."""
-    owners = {one.owner.number for one in shard.group if one.owner is not None}
+    owners = {one.owner.number: one.owner for one in shard.group if one.owner is not None}
     owner = shard.group[0].owner
-    if owner is None or len(owners) != 1 or any(is_leaf(one) for one in shard.group):
+    if owner is None or any(is_leaf(one) for one in shard.group):
         return None
-    if isinstance(owner, Module) and owner.children:
-        taken = {one.number for one in shard.group}
-        known = [blocks for _, blocks in block_lists(owner)]
-        return owner if owner in known and all(c.number in taken for c in owner.items()) else None
+    taken = {one.number for one in shard.group}
+    if all(_is_taken_whole(one, taken) for one in owners.values()):
+        return owner
+    if len(owners) != 1 or (isinstance(owner, Module) and owner.children):
+        return None
     # Of a model that is not known: the one that stands for all that a list yields.
     one = shard.group[0]
     return owner if len(shard.group) == 1 and one.key == "[]" and not _takes_a_slice(shard) else None
+
+
+def _is_taken_whole(owner: Value, taken: set[int]) -> bool:
+    """True for a list of blocks of which all are among those with these numbers."""
+    if not isinstance(owner, Module) or not owner.children or owner not in [one for _, one in block_lists(owner)]:
+        return False
+    return all(child.number in taken for child in owner.items())
 
 
 def _takes_a_slice(shard: Shard) -> bool:

@@ -34,6 +34,7 @@ from collections.abc import Iterator
 from fsdp_lint.rule import Finding, Rule, Severity
 from fsdp_lint.trace.events import Event, UseParameters
 from fsdp_lint.trace.trace import Trace, called, keeps_parameters
+from fsdp_lint.trace.values import Optimizer
 
 EFFECTS = {
     "clip": "are clipped",
@@ -56,6 +57,9 @@ def check(trace: Trace) -> Iterator[Finding]:
         if taken is None or taken in reported or use.how == "copy":
             continue
         if any(trace.ignores_some(module) for module in use.params.of):
+            continue
+        # Those of an optimizer are the business of optimizer-before-shard.
+        if any(isinstance(one, Optimizer) for one in use.params.line()):
             continue
         for shard in trace.shards_after(use.params):
             if trace.before(shard, use, use.params) and not keeps_parameters(shard) and taken.site != use.site:

@@ -100,6 +100,9 @@ class Attributes(Displays):
         known = table.value_attribute(self, value, name)
         if known is not None:
             return known
+        if isinstance(value, Optimizer) and value.by is not None and not table.has_method(value, name):
+            found = self.class_attribute(value.by, name)
+            return self._bind(value, found[1]) if found is not None else self.child(value, name)
         if table.has_method(value, name):
             return Method(name=name, self_value=value, method=name, owner=value)
         return self.child(value, name)

@@ -10,7 +10,8 @@ from pathlib import Path
 import libcst as cst
 
 from fsdp_lint.source.file import Site
-from fsdp_lint.trace.events import Collective, Forward
+from fsdp_lint.trace.events import Collective, Forward, Swallow
+from fsdp_lint.trace.handlers import goes_on
 from fsdp_lint.trace.invocations import dotted
 from fsdp_lint.trace.models.api import Call
 from fsdp_lint.trace.models.collectives import TOGETHER
@@ -40,6 +41,10 @@ class Decorators(Registries):
         """Takes for granted what a decorator of the project asks for before it calls the function; where that cannot be
         seen, what its name says."""
         self._open_context(decorator)
+        hiding = self._hiding(decorator)
+        if hiding is not None:
+            key = ("except", id(hiding.node))
+            self.assume((Literal(key, False, "handler", depth=len(self.stack)),))
         found = self._found(decorator)
         tests = found.true if isinstance(found, Condition) else ()
         if tests:
@@ -73,6 +78,13 @@ class Decorators(Registries):
     def as_decorated(self, node: cst.FunctionDef, value: Value) -> Value:
         """What a function gives: nothing of one rank's own where a decorator brings the ranks together, or says by its
         name that it does."""
+        for decorator in node.decorators:
+            hiding = self._hiding(decorator)
+            if hiding is not None:
+                key, depth = ("except", id(hiding.node)), len(self.guards)
+                self.guards.append(Literal(key, True, "handler", depth=len(self.stack)))
+                self.emit(Swallow, hiding, key=key)
+                del self.guards[depth:]
         options = [option for option, _ in options_of(value)]
         if not all(isinstance(one, Unknown | Condition | Const) for one in options) or isinstance(value, Const):
             return value
@@ -82,6 +94,18 @@ class Decorators(Registries):
             if TOGETHER.search(_last_name(decorator.decorator)) and self._project_function(decorator) is None:
                 return Unknown(name=AGREED)
         return value
+
+    def _hiding(self, decorator: cst.Decorator) -> Site | None:
+        """The handler in a decorator of the project that hides what is raised inside; None where none does."""
+        at = ("hiding", self.frame.path, id(decorator))
+        if at not in self.memo:
+            function = self._project_function(decorator)
+            node = self.function_node(function) if isinstance(function, Function) else None
+            handler = goes_on(node) if node is not None else None
+            source = self.project.source(function.path) if function is not None else None
+            self.memo[at] = Const(value=Site(source, handler) if source is not None and handler is not None else None)
+        found = self.memo[at]
+        return found.value if isinstance(found, Const) else None
 
     def _found(self, decorator: cst.Decorator) -> Value:
         """What is known of a decorator; see `_tests`."""

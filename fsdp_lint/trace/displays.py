@@ -19,6 +19,7 @@ from fsdp_lint.trace.values import (
     Params,
     Rank,
     Sequence,
+    Tensor,
     Unknown,
     Value,
 )
@@ -108,6 +109,8 @@ class Displays(Invocations):
                 made.items[at.value] = content
             else:
                 made.rest.append(self.with_tests(content))
+                if isinstance(at, Tensor):
+                    made.keys[made.rest[-1].number] = at
 
         exact = self._each(for_in, add, None)
         made.open = made.open or not exact

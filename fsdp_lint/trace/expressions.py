@@ -178,6 +178,8 @@ class Expressions(Attributes):
             self.emit(ShareOut, self.site(node), of=left)
         if isinstance(op, cst.Divide):
             table.divide(self, left, right, result, self.site(node))
+        elif isinstance(op, cst.Multiply):
+            table.multiply(self, left, right, result, self.site(node))
         return result
 
     def yielded(self, inner: cst.BaseExpression | cst.From | None) -> Value:
@@ -188,7 +190,7 @@ class Expressions(Attributes):
         elif inner is not None:
             value = self.evaluate(inner)
         frame = self.frame
-        if isinstance(inner, cst.From) and not isinstance(value, Params):
+        if isinstance(inner, cst.From) and not (isinstance(value, Params) and value.taken is None):
             frame.yields.extend(self.items(value, self.site(inner.item))[0])
         else:
             frame.yields.append(as_yielded(frame, tuple(self.guards[frame.base :]), value))

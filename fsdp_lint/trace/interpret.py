@@ -9,11 +9,12 @@ from typing import Any
 
 import libcst as cst
 
-from fsdp_lint.source.file import Site, children
+from fsdp_lint.source.file import Site
 from fsdp_lint.trace.contexts import Contexts
 from fsdp_lint.trace.events import Attach, LoopOverPart, RepointOptimizer, SetEntry, SetFlag, Shard, Swallow, Tie
 from fsdp_lint.trace.expressions import LONG
 from fsdp_lint.trace.generators import may_stop, untested
+from fsdp_lint.trace.handlers import WIDE, catches_all, gives_up, looks_for_a_feature
 from fsdp_lint.trace.invocations import UNROLL, rounds
 from fsdp_lint.trace.models import lightning, table
 from fsdp_lint.trace.models.api import Call
@@ -43,9 +44,6 @@ from fsdp_lint.trace.values import (
     choice,
     made_of,
 )
-
-# What sharding raises is among these; ImportError and AttributeError look for a feature.
-_WIDE = frozenset({"Exception", "BaseException", "RuntimeError", "AssertionError"})
 
 
 class Interpreter(Contexts):
@@ -279,6 +277,8 @@ class Interpreter(Contexts):
                 self.put(container, index.value, value)
             else:
                 container.rest.append(value)
+                if isinstance(index, Tensor):
+                    container.keys[value.number] = index
         elif isinstance(container, Sequence):
             container.items.append(value)
             container.exact = False
@@ -472,7 +472,7 @@ class Interpreter(Contexts):
 
     def _suppresses(self, node: cst.BaseExpression) -> bool:
         """True for `contextlib.suppress` of all errors, or of those that fail inside libraries."""
-        if not isinstance(node, cst.Call) or not any(table.words(arg) & _WIDE for arg in node.args):
+        if not isinstance(node, cst.Call) or not any(table.words(arg) & WIDE for arg in node.args):
             return False
         return table.is_suppress(self.evaluate(node.func))
 
@@ -489,7 +489,7 @@ class Interpreter(Contexts):
             if node.orelse is not None and not frame.dead:
                 self.run_body(node.orelse.body)
 
-        handlers = [h for h in node.handlers if not _is_import_error(h)]
+        handlers = [h for h in node.handlers if not looks_for_a_feature(h)]
         if handlers:
             self._attempt(node, body, [functools.partial(self.handler, each) for each in handlers])
         else:
@@ -513,7 +513,7 @@ class Interpreter(Contexts):
 
     def handler(self, node: cst.ExceptHandler | cst.ExceptStarHandler, key: tuple[Any, ...]) -> None:
         """An except clause; `key` is that of the test which fails inside its `try`."""
-        if _catches_all(node) and not _gives_up(node.body):
+        if catches_all(node) and not gives_up(node.body):
             self.emit(Swallow, self.site(node), key=key)
         if node.name is not None:
             self.assign(node.name.name, Unknown())
@@ -677,23 +677,3 @@ def _import_name(node: cst.Attribute | cst.Name) -> str:
         assert isinstance(node.value, cst.Attribute | cst.Name)
         return f"{_import_name(node.value)}.{node.attr.value}"
     return node.value
-
-
-def _catches_all(handler: cst.ExceptHandler | cst.ExceptStarHandler) -> bool:
-    """True for a handler of all errors, bare or of Exception, or of those that fail inside libraries."""
-    return handler.type is None or bool(table.words(handler.type) & _WIDE)
-
-
-def _gives_up(node: cst.CSTNode) -> bool:
-    """True when a handler raises, or ends the program, somewhere."""
-    if isinstance(node, cst.Raise):
-        return True
-    if isinstance(node, cst.Call) and table.words(node.func) & {"exit", "_exit", "abort", "quit", "fail", "kill"}:
-        return True
-    return any(_gives_up(child) for child in children(node))
-
-
-def _is_import_error(handler: cst.ExceptHandler | cst.ExceptStarHandler) -> bool:
-    return handler.type is not None and bool(
-        table.words(handler.type) & {"ImportError", "ModuleNotFoundError", "AttributeError"}
-    )

@@ -166,6 +166,13 @@ class Invocations(Conditions):
             case Method(self_value=Module() as owner, method="__init__", key=container):
                 self.fill_container(owner, container, call)
                 return Const(value=None)
+            case Method(self_value=Optimizer(by=Class() as by) as owner, method="step") if not self._steps(owner):
+                call.self_value = owner
+                given = table.call_method(self, owner, "step", call)
+                step = self.class_attribute(by, "step")
+                if step is not None and isinstance(step[1], Function):
+                    self.enter(step[1], call, owner)
+                return given
             case Method(self_value=owner, method=method):
                 call.self_value = owner
                 return table.call_method(self, owner, method, call)
@@ -229,6 +236,10 @@ class Invocations(Conditions):
         self.branch([(guards, arm(option, guards)) for option, guards in options])
         return choice(results) if results else Unknown()
 
+    def _steps(self, optimizer: Optimizer) -> bool:
+        """True in the body of the optimizer's own `step`."""
+        return any(frame.self_value is optimizer and frame.qualname.endswith(".step") for frame in self.frames)
+
     def _inside(self, owner: Module) -> bool:
         return any(one is owner for _, one in self.methods)
 
@@ -257,7 +268,7 @@ class Invocations(Conditions):
         if self.is_optimizer_class(cls):
             holds = self.collect(call.first("params"), call.site)
             if holds:
-                optimizer = self.new(Optimizer(holds=tuple(holds), cls=cls.name))
+                optimizer = self.new(Optimizer(holds=tuple(holds), cls=cls.name, by=cls))
                 self.emit(BuildOptimizer, call.site, optimizer=optimizer)
                 return optimizer
         return self.construct(cls, call)
@@ -404,7 +415,7 @@ class Invocations(Conditions):
             case Sequence(items=items, exact=exact):
                 return list(items), exact
             case Mapping(items=found, rest=rest, open=more):
-                unknown = [Unknown(name="key")] if rest or more else []
+                unknown: list[Value] = list(value.keys.values()) or ([Unknown(name="key")] if rest or more else [])
                 return [*(Const(value=key) for key in found), *unknown], not unknown
             case Choice(options=options):
                 everything: list[Value] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fsdp_lint.trace.events import Collective, Event, Handed, SetEntry, Shard
-from fsdp_lint.trace.models.collectives import AGREEING
+from fsdp_lint.trace.models.collectives import AGREEING, TOGETHER
 from fsdp_lint.trace.trace import Trace
 from fsdp_lint.trace.values import Params, Rank, StateDict, Tensor, Unknown, Value, origins, parts
 
@@ -54,10 +54,17 @@ def agreed_later(trace: Trace, tensor: Tensor) -> bool:
             if any(_comes_from(value, tensor) or vectors & origins(value) for value in event.on):
                 return True
         if isinstance(event, Handed) and any(_comes_from(value, tensor) for value in event.values):
-            quiet = event.to.rpartition(".")[2].startswith(QUIET)
-            if not quiet or any(_is_rank(part) for value in event.values for part in parts(value)):
+            if not _is_quiet(event.to.rpartition(".")[2]) or any(
+                _is_rank(part) for value in event.values for part in parts(value)
+            ):
                 return True
     return False
+
+
+def _is_quiet(name: str) -> bool:
+    """True for functions that only show or keep a value, and for what tensors do in place, by their names."""
+    in_place = name.endswith("_") and not name.startswith("_") and not TOGETHER.search(name)
+    return in_place or name.startswith(QUIET)
 
 
 def _is_rank(value: Value) -> bool:

@@ -245,13 +245,15 @@ class Sequence(Value):
 @dataclass(eq=False, slots=True)
 class Mapping(Value):
     """A dict. `items` by literal key; `rest` are values under keys that are not known; `open` when there may be more.
-    `born` are the guards under which it was made. `default` makes what a key is asked for that is not there."""
+    `born` are the guards under which it was made. `default` makes what a key is asked for that is not there. `keys` are
+    those of contents in `rest` that are tensors, by the number of the content."""
 
     items: dict[Any, Value] = field(default_factory=dict)
     rest: list[Value] = field(default_factory=list)
     open: bool = False
     born: Guards = ()
     default: Value | None = None
+    keys: dict[int, Value] = field(default_factory=dict)
 
 
 @dataclass(eq=False, slots=True)
@@ -431,12 +433,14 @@ class Tensor(Value):
 
 @dataclass(eq=False, slots=True)
 class Optimizer(Value):
-    """An optimizer and the parameters that it was given, in so many groups; none where they are a plain list."""
+    """An optimizer and the parameters that it was given, in so many groups; none where they are a plain list. `by` is
+    its class where that is one of the project."""
 
     holds: tuple[Params, ...] = ()
     groups: int = 0
     cls: str = ""
     kwargs: dict[str, Value] = field(default_factory=dict)
+    by: Class | None = None
 
 
 @dataclass(eq=False, slots=True)

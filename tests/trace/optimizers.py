@@ -77,3 +77,35 @@ def two_lists(model: nn.Module):
     both = list(model.embed.parameters()) + list(model.head.parameters())
     fully_shard(model)
     return torch.optim.AdamW(both)  # event: BuildOptimizer(of=(model.embed, model.head), sharding=earlier)
+
+
+def held_by_an_optimizer(model: nn.Module, x):
+    fully_shard(model)
+    optimizer = AdamW(model.parameters())  # event: BuildOptimizer
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            parameter.data = x  # event: UseParameters(of=model, how=data)
+    kept = {parameter: x for group in optimizer.param_groups for parameter in group["params"]}
+    for parameter, value in kept.items():
+        parameter.data = value  # event: UseParameters(of=model, how=data)
+    optimizer.param_groups[0]["params"].clear()  # event: RepointOptimizer
+
+
+class Descent(torch.optim.Optimizer):
+    def __init__(self, params):
+        super().__init__(params, {})
+
+    def all(self):
+        for group in self.param_groups:
+            yield from group["params"]
+
+    def step(self, closure=None):
+        for parameter in self.all():
+            parameter.data = parameter - parameter.grad  # event: UseParameters(how=data)
+
+
+def of_the_project():
+    model = nn.Linear(8, 8)
+    fully_shard(model)
+    optimizer = Descent(model.parameters())  # event: BuildOptimizer(of=model)
+    optimizer.step()  # event: Step(of=model)

@@ -509,6 +509,8 @@ def dict_keys(run: Machine, call: Call) -> Value:
     owner = call.self_value
     if isinstance(owner, Mapping) and not owner.rest and not owner.open:
         return Sequence(items=[Const(value=name) for name in owner.items])
+    if isinstance(owner, Mapping) and owner.keys and not owner.items:
+        return Sequence(items=list(owner.keys.values()), exact=False)
     return run.child(owner, "keys()")
 
 
@@ -524,7 +526,7 @@ def dict_items(run: Machine, call: Call) -> Value:
     if isinstance(owner, Mapping):
         pairs: list[Value] = [Sequence(items=[Const(value=k), v]) for k, v in owner.items.items()]
         rest = owner.rest or ([run.child(owner, "[?]")] if owner.open else [])
-        pairs += [Sequence(items=[_key_of(v), v]) for v in rest]
+        pairs += [Sequence(items=[owner.keys.get(v.number) or _key_of(v), v]) for v in rest]
         return Sequence(items=pairs, exact=not (owner.rest or owner.open))
     return Unknown()
 

@@ -91,6 +91,8 @@ UNKNOWN_METHODS: dict[str, Handler] = {
     **surgery.METHODS,
 }
 FLAGS = fsdp1.FLAGS
+# The key of a number that was divided by the number of processes.
+SHARE = "one's share"
 # Methods of accelerate's and Fabric's objects, known by name.
 GATHERING = {"get_state_dict": modules.save_method, "save_state": modules.save_method}
 
@@ -181,6 +183,8 @@ def value_item(run: Machine, value: Value, index: Value, node: cst.Subscript) ->
         return environment._variable(run, str(index.value))
     if isinstance(value, Mesh):
         return environment.mesh_slice(value, index)
+    if isinstance(index, Const) and index.value == "params" and optimizer_of_groups(value) is not None:
+        return _params_of_group(run, value)
     if isinstance(value, Params):
         return Tensor(name=f"{value.name}[...]", source=value, form="parameter", loops=value.loops)
     if isinstance(value, StateDict):
@@ -189,6 +193,17 @@ def value_item(run: Machine, value: Value, index: Value, node: cst.Subscript) ->
         # An element or a slice of a DTensor is whole (measured on torch 2.13.0).
         return tensors.derived(run, value, "full" if value.form in tensors.SHARDED else value.form)
     return None
+
+
+def _params_of_group(run: Machine, group: Value) -> Value | None:
+    """`group["params"]` of an optimizer: parameters that it holds; None where it holds none that are known."""
+    optimizer = optimizer_of_groups(group)
+    held = [params for params in optimizer.holds if params.taken is not None] if optimizer is not None else []
+    if not held:
+        return None
+    last = max(held, key=lambda params: params.taken.order if params.taken is not None else 0)
+    of = tuple({module.number: module for params in held for module in params.of}.values())
+    return run.new(Params(name='group["params"]', owner=group, of=of, taken=last.taken))
 
 
 def set_buffer(run: Machine, container: Value, index: Value, site: Site) -> None:
@@ -298,6 +313,10 @@ def _state_method(run: Machine, state: StateDict, name: str) -> Value:
 
 
 def _params_method(run: Machine, params: Params, name: str, call: Call) -> Value:
+    optimizer = optimizer_of_groups(params) if name in ("clear", "extend", "append") else None
+    if optimizer is not None:
+        run.emit(RepointOptimizer, call.site, optimizer=optimizer)
+        return Unknown()
     taken = run.take(params, call.site)
     element = Tensor(name="parameter", source=taken, form="parameter", loops=tuple(run.loops))
     if name == "items":
@@ -506,9 +525,18 @@ def change_in_place(run: Machine, value: Tensor, by: Value, divides: bool, site:
 
 
 def divide(run: Machine, value: Value, by: Value, result: Value, site: Site) -> None:
-    """`result = value / by`: notes a division by the number of processes."""
-    if tensors.is_world_size(by) and not isinstance(value, Const):
+    """`result = value / by`: notes a division by the number of processes; of a number it is the share of one."""
+    if tensors.is_world_size(by) and isinstance(value, Const) and isinstance(result, Unknown):
+        result.key = SHARE
+    elif tensors.is_world_size(by):
         run.emit(DivideByWorld, site, value=result, of=value, by=by)
+
+
+def multiply(run: Machine, left: Value, right: Value, result: Value, site: Site) -> None:
+    """`result = left * right`: notes where one of them is the share of one process."""
+    for value, share in ((left, right), (right, left)):
+        if isinstance(share, Unknown) and share.key == SHARE and not isinstance(value, Const):
+            run.emit(DivideByWorld, site, value=result, of=value, by=share.inputs[1])
 
 
 def combine(run: Machine, found: list[Tensor], linear: bool) -> Value:
