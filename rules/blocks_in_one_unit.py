@@ -2,8 +2,8 @@
 
 ## What it finds
 
-`fully_shard` on a list of all blocks (`fully_shard(list(model.layers))`), or on the `nn.Sequential` that holds them,
-where the blocks are not sharded one by one.
+`fully_shard` on a list of all blocks (`fully_shard(list(model.layers))`), those of several lists included, or on the
+`nn.Sequential` that holds them, where the blocks are not sharded one by one.
 
 ## Why it is wrong
 

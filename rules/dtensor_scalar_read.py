@@ -23,6 +23,7 @@ must reach it.
 ## When to leave it
 
 Where the local value is brought together afterwards, by `all_reduce` for instance; the rule sees that and is silent.
+So it is between `unshard()` and `reshard()`, where parameters are whole.
 What is computed from such a reduction by a comparison, a root, a power or an addition is whole on every rank (measured
 on torch 2.13.0), and so is a single element; both are not reported. Assertions and tests are not looked at.
 

@@ -20,9 +20,9 @@ parameter group of its own.
 ## When to leave it
 
 Where another call shards the ignored module (experts on a mesh of their own), where DDP or `replicate` looks after it,
-or where it is handed to code that the rule cannot see. Where it does not know what is ignored it is
-silent, and so it is for parameters that are picked by their names. Before torch 2.7 `fully_shard` has no
-`ignored_params` and raises a TypeError.
+where a hook on its parameters may average their gradients, or where it is handed to code that the rule cannot see.
+Where it does not know what is ignored it is silent, and so it is for parameters that are picked by their names. Before
+torch 2.7 `fully_shard` has no `ignored_params` and raises a TypeError.
 
 ## References
 
@@ -76,7 +76,7 @@ def _is_cared_for(trace: Trace, module: Value, shard: Shard) -> bool:
     if any(covers(event.module, module) or covers(module, event.module) for event in trace.every(Freeze)):
         return True
     for use in trace.every(UseParameters):
-        if use.how == "requires_grad" and any(touches(of, module) for of in use.params.of):
+        if use.how in ("requires_grad", "hook", "accumulate-hook") and any(touches(of, module) for of in use.params.of):
             return True
     if any(other is not shard and covers(module, other.module) for other in trace.every(Shard)):
         return True

@@ -3,7 +3,8 @@
 ## What it finds
 
 With a model that FSDP1 or FSDP2 has sharded: `all_reduce`, `reduce` or `broadcast` of gradients or of local shards,
-over all ranks; gradients divided by the number of processes; and a loss divided by it before `backward()`.
+over all ranks; gradients divided by the number of processes; and a loss divided by it before `backward()`, or
+multiplied by one over it.
 
 ## Why it is wrong
 

@@ -4,7 +4,7 @@
 
 A `try` around a sharding call whose `except Exception:` (or bare `except:`, or one of `RuntimeError` or
 `AssertionError`, which sharding raises) neither raises nor ends the program, where the model is used after it. So does
-`with contextlib.suppress(Exception):`.
+`with contextlib.suppress(Exception):`, and a decorator of the project's own with such a `try` around what it decorates.
 
 ## Why it is wrong
 
@@ -21,9 +21,9 @@ Let the error end the job: leave the `try` away, or log it and `raise`.
 
 ## When to leave it
 
-Where the handler shards or replicates the model in another way, where the error is kept and raised later, or where it
-is caught around the whole training, the rule is silent, and so it is for handlers of other errors (`ImportError`,
-`AttributeError`), which look for a feature.
+Where the handler shards or replicates the model in another way (of a decorator: where it makes anything at all), where
+the error is kept and raised later, or where it is caught around the whole training, the rule is silent, and so it is
+for handlers of other errors (`ImportError`, `AttributeError`), which look for a feature.
 
 ## References
 

@@ -38,7 +38,7 @@ def looks_for_a_feature(handler: Handler) -> bool:
 
 def goes_on(decorator: cst.CSTNode) -> Handler | None:
     """The handler of a decorator by which the program goes on where what is decorated fails; None where there is none,
-    and where the decorator raises something, as one does that tries again.
+    where the decorator raises something, as one does that tries again, and where the handler makes something else.
 
     `decorator` is the function that is the decorator, or makes it.
     """
@@ -52,9 +52,16 @@ def goes_on(decorator: cst.CSTNode) -> Handler | None:
     for node in _nodes(decorator):
         if isinstance(node, cst.Try) and any(_calls(one, decorated) for one in _nodes(node.body)):
             handlers = [one for one in node.handlers if catches_all(one)]
-            if handlers:
+            if handlers and not _makes_another(handlers[0].body):
                 return handlers[0]
     return None
+
+
+def _makes_another(node: cst.CSTNode) -> bool:
+    """True where something that is made there may take the place of what has failed."""
+    if isinstance(node, cst.Return | cst.Assign) and node.value is not None:
+        return any(isinstance(one, cst.Call) for one in _nodes(node.value))
+    return any(_makes_another(child) for child in children(node))
 
 
 def _calls(node: cst.CSTNode, names: set[str]) -> bool:

@@ -201,7 +201,7 @@ class Invocations(Conditions):
         if not self.worth_entering(function, call, self_value):
             return None
         node = self.function_node(function)
-        if not isinstance(node, cst.FunctionDef) or not any(table.makes_context(d.decorator) for d in node.decorators):
+        if not isinstance(node, cst.FunctionDef) or not table.is_context(node):
             return None
         made = Entering(inputs=tuple(call.values()), function=function, call=call, self_value=self_value)
         return self.new(made)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from fsdp_lint.trace.events import Collective, Event, Handed, SetEntry, Shard
 from fsdp_lint.trace.models.collectives import AGREEING, TOGETHER
-from fsdp_lint.trace.trace import Trace
+from fsdp_lint.trace.trace import Trace, is_whole
 from fsdp_lint.trace.values import Params, Rank, StateDict, Tensor, Unknown, Value, origins, parts
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def sharded_source(trace: Trace, tensor: Tensor, at: Event) -> Shard | None:
     elif isinstance(source, StateDict):
         modules = (source.of,)
     for module in modules:
-        shard = trace.sharded(module, when, 2)
+        shard = None if is_whole(trace, module, when) else trace.sharded(module, when, 2)
         if shard is not None and trace.sharded(module, when, 1) is None:
             return shard
     return None

@@ -23,6 +23,7 @@ from fsdp_lint.trace.events import (
     ShardEach,
     Step,
     TakeState,
+    Unshard,
 )
 from fsdp_lint.trace.values import (
     MISSING,
@@ -409,6 +410,22 @@ def gathered_since(trace: Trace, root: Shard, at: Event) -> Forward | None:
         elif _shards_again(event, root.module):
             last = None
     return last
+
+
+def is_whole(trace: Trace, module: Value, at: Event) -> bool:
+    """True when `unshard()` has made parameters of a module, or of what is around it, whole, and they still are."""
+    whole = False
+    for event in trace.events[: at.order]:
+        if event.entry != at.entry or exclusive(event.guards, at.guards):
+            continue
+        match event:
+            case Unshard(module=unit) if touches(unit, module):
+                whole = True
+            case Reshard(module=unit) if touches(unit, module):
+                whole = False
+            case Forward(module=unit) if touches(unit, module):
+                whole = False
+    return whole
 
 
 def _shards_again(event: Event, unit: Value) -> bool:

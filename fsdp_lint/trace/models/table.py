@@ -555,9 +555,9 @@ def context_name(value: Value, node: cst.BaseExpression) -> str:
     return next(iter(sorted(words(node))), "")
 
 
-def makes_context(decorator: cst.BaseExpression) -> bool:
-    """True for `contextlib.contextmanager` and its asynchronous twin, by their names."""
-    return bool(words(decorator) & {"contextmanager", "asynccontextmanager"})
+def is_context(node: cst.FunctionDef) -> bool:
+    """True for a generator of which `contextlib.contextmanager`, or its asynchronous twin, makes a context."""
+    return any(words(one.decorator) & {"contextmanager", "asynccontextmanager"} for one in node.decorators)
 
 
 def is_suppress(value: Value) -> bool:
