@@ -33,6 +33,7 @@ from collections.abc import Iterator
 
 from fsdp_lint.rule import Finding, Rule, Severity
 from fsdp_lint.trace.events import Backward, CheckClass, Event, Forward, SetFlag, SetSync, UseFSDP1
+from fsdp_lint.trace.gradients import may_go_through
 from fsdp_lint.trace.trace import Trace, called, fsdp2_only, stepped, touches
 from fsdp_lint.trace.values import Value, exclusive
 
@@ -46,6 +47,8 @@ def check(trace: Trace) -> Iterator[Finding]:
             continue
         for backward in trace.every(Backward):
             if backward.order < forward.order or backward.loops != forward.loops or "no_sync" in backward.contexts:
+                continue
+            if not may_go_through(backward, forward):
                 continue
             step = next((s for s in stepped(trace, model) if _once_for_several(backward, s)), None)
             if step is not None:

@@ -11,6 +11,7 @@ import libcst as cst
 
 from fsdp_lint.project.resolve import Definition
 from fsdp_lint.source.file import Site, Source, children
+from fsdp_lint.trace.generators import gathered
 from fsdp_lint.trace.models import table
 from fsdp_lint.trace.models.api import Call
 from fsdp_lint.trace.state import DEPTH, RANK_NAMES, Frame, State
@@ -483,7 +484,7 @@ class Calls(State):
         call: Call,
         self_value: Value | None,
     ) -> Value:
-        saved_contexts = list(self.contexts)
+        saved_contexts, before = list(self.contexts), len(self.trace.events)
         self.stack.append(call.site)
         if isinstance(self_value, Module):
             self.methods.append((len(self.stack) - 1, self_value))
@@ -506,7 +507,8 @@ class Calls(State):
             del self.guards[frame.base :]
         self.last_frame = frame
         if frame.yields:
-            return Sequence(items=list(frame.yields), exact=False, chosen_by=frame.yields_of)
+            lazy = gathered(self.trace.events[before:])
+            return Sequence(items=list(frame.yields), exact=False, chosen_by=frame.yields_of, lazy=lazy)
         results = list(frame.results)
         if not frame.dead and not isinstance(node, cst.Lambda):
             results.append((Const(value=None), ()))

@@ -111,8 +111,11 @@ class Conditions(Calls):
         if other is False:
             return False
         true = left.true + tuple(g for g in other.true if g not in left.true)
-        if all(g.kind == "single" for g in left.false) and left.false:
+        if _is_alone(left.false):
             return Condition(true=true, false=other.false)
+        # `world_size == 1 and ...` is false in an FSDP run, whatever the second half says.
+        if _is_alone(left.true):
+            return Condition(true=true, false=left.false)
         return Condition(true=true, false=self.not_all(true))
 
     def _either(self, left: Condition | bool, right: cst.BaseExpression) -> Condition | bool:
@@ -135,9 +138,12 @@ class Conditions(Calls):
             return left if left.true and all(g.kind == "single" for g in left.true) else True
         false = left.false + tuple(g for g in other.false if g not in left.false)
         # `not distributed or rank == 0` asks for the rank: in an FSDP run the first half is false.
-        if left.true and all(g.kind == "single" for g in left.true):
+        if _is_alone(left.true):
             return Condition(true=other.true, false=false)
-        if other.true and all(g.kind == "single" for g in other.true):
+        if _is_alone(other.true):
+            return Condition(true=left.true, false=false)
+        # `world_size > 1 or ...` is true there.
+        if _is_alone(left.false):
             return Condition(true=left.true, false=false)
         return Condition(true=self.not_all(false), false=false)
 
@@ -281,6 +287,9 @@ class Conditions(Calls):
             return self.opaque(("distributed",), "single")
         if isinstance(op, cst.Equal | cst.Is) and number is not None:
             return self.rank_is(rank, number)
+        if isinstance(op, cst.Equal | cst.Is) and self._goes_through_ranks(right):
+            # Each rank has its turn.
+            return self.opaque(("turn of", right.number), "other", right)
         if isinstance(op, cst.Equal | cst.Is):
             found = self.rank_is(rank, ("value", right.number))
             return Condition(true=found.true, false=tuple(replace(each, kind="other") for each in found.false))
@@ -297,6 +306,14 @@ class Conditions(Calls):
         if isinstance(op, cst.In):
             return self.rank_is(rank, ("in", right.number))
         return self.rank_is(rank, (type(op).__name__, number if number is not None else right.number))
+
+    def _goes_through_ranks(self, value: Value) -> bool:
+        """True for the item of a loop over the numbers of all processes."""
+        return any(
+            isinstance(over, Sequence) and value in over.items and any(isinstance(n, WorldSize) for n in over.chosen_by)
+            for frame in self.frames
+            for over, _ in frame.over
+        )
 
     def _compare_world(self, op: cst.BaseCompOp, right: Value) -> Condition | bool:
         number = right.value if isinstance(right, Const) else None
@@ -549,6 +566,11 @@ _NARROWING: dict[type, Callable[[Conditions, Any, bool], None]] = {
     cst.Comparison: Conditions._narrow_compared,
     cst.Call: Conditions._narrow_class,
 }
+
+
+def _is_alone(guards: Guards) -> bool:
+    """True for tests that only a program of one process passes."""
+    return bool(guards) and all(one.kind == "single" and not one.holds for one in guards)
 
 
 def _negated(condition: Condition | bool) -> Condition | bool:

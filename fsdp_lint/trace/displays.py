@@ -10,6 +10,7 @@ from typing import Any
 import libcst as cst
 
 from fsdp_lint.trace.events import CompareDimensions
+from fsdp_lint.trace.generators import gathered
 from fsdp_lint.trace.invocations import Invocations, rounds
 from fsdp_lint.trace.values import (
     Choice,
@@ -82,7 +83,7 @@ class Displays(Invocations):
                 made.rest.append(value)
         return made
 
-    def comprehension(self, elt: cst.BaseExpression, for_in: cst.CompFor) -> Value:
+    def comprehension(self, elt: cst.BaseExpression, for_in: cst.CompFor) -> Sequence:
         """A list or set comprehension."""
         made = self.new(Sequence(exact=False))
         made.exact = self._each(for_in, lambda: made.items.append(self.with_tests(self.evaluate(elt))), made)
@@ -96,7 +97,10 @@ class Displays(Invocations):
             del self.trace.events[depth:]
             if isinstance(source, Params) and source.taken is None and _picks_target(elt, for_in.target):
                 return Params(name=source.name, of=source.of, named=False)
-        return self.comprehension(elt, for_in)
+        before = len(self.trace.events)
+        made = self.comprehension(elt, for_in)
+        made.lazy = gathered(self.trace.events[before:])
+        return made
 
     def dict_comprehension(self, key: cst.BaseExpression, value: cst.BaseExpression, for_in: cst.CompFor) -> Value:
         """A dict comprehension."""

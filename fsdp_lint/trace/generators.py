@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import libcst as cst
 
-from fsdp_lint.source.file import children
+from fsdp_lint.source.file import Site, children
+from fsdp_lint.trace.events import Collective, Event
 from fsdp_lint.trace.state import Frame
 from fsdp_lint.trace.values import Choice, Guards, Module, Rank, Value, parts
 
@@ -37,6 +40,18 @@ def untested(value: Value) -> Value:
     if isinstance(value, Choice) and len(value.options) == 1 and not isinstance(value.options[0][0], Module):
         return value.options[0][0]
     return value
+
+
+def gathered(events: list[Event]) -> tuple[Event, ...]:
+    """The collectives among the events in a generator, which are made once something goes over it."""
+    return tuple(event for event in events if isinstance(event, Collective))
+
+
+def made_late(lazy: tuple[Event, ...], guards: Guards, stack: tuple[Site, ...]) -> list[Event]:
+    """What going over a generator does under a test of the rank that its making was not under; `stack` leads there."""
+    tests = tuple(one for one in guards if one.kind in ("rank", "local-rank"))
+    late = [event for event in lazy if any(test not in event.guards for test in tests)]
+    return [replace(event, stack=stack, guards=(*guards, *event.guards)) for event in late]
 
 
 def _may_end(frame: Frame) -> bool:

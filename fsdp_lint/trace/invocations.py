@@ -13,6 +13,7 @@ from fsdp_lint.source.file import Site
 from fsdp_lint.trace import signatures
 from fsdp_lint.trace.conditions import Conditions
 from fsdp_lint.trace.events import BuildOptimizer, Forward, Handed, Shard, TakeParameters
+from fsdp_lint.trace.generators import made_late
 from fsdp_lint.trace.models import declared, table
 from fsdp_lint.trace.models.api import Call, Option
 from fsdp_lint.trace.trace import covers
@@ -248,10 +249,17 @@ class Invocations(Conditions):
         return self.invoke(function, Call(site=site))
 
     def _invoke_external(self, dotted: str, call: Call) -> Value:
+        self._go_over(call)
         handler = table.handler(dotted)
         if handler is not None:
             return handler(self, call)
         return table.call_library(self, dotted, call)
+
+    def _go_over(self, call: Call) -> None:
+        """Code outside the project goes over the generators that it gets."""
+        for value in call.values():
+            if isinstance(value, Sequence) and value.lazy:
+                self.items(value, call.site)
 
     def _invoke_partial(self, function: Partial, call: Call) -> Value:
         merged = Call(
@@ -282,6 +290,7 @@ class Invocations(Conditions):
         table.note_built(self, made)
 
     def _invoke_unknown(self, function: Value, call: Call) -> Value:
+        self._go_over(call)
         known = table.call_unknown(self, function, call)
         if known is not None:
             return known
@@ -412,7 +421,10 @@ class Invocations(Conditions):
         """The items of an iterable, and whether these are exactly all."""
         value = self.possible(value)
         match value:
-            case Sequence(items=items, exact=exact):
+            case Sequence(items=items, exact=exact, lazy=lazy):
+                for event in made_late(lazy, tuple(self.guards), (*self.stack, site)):
+                    event.order = len(self.trace.events)
+                    self.trace.events.append(event)
                 return list(items), exact
             case Mapping(items=found, rest=rest, open=more):
                 unknown: list[Value] = list(value.keys.values()) or ([Unknown(name="key")] if rest or more else [])

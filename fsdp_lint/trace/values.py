@@ -233,13 +233,15 @@ class Const(Value):
 class Sequence(Value):
     """A list, tuple or set. Not `exact`: each item stands for any number of its kind. `times` says how many, where
     that is a value; `children_of` is the module whose children these are; `chosen_by` are the values that say which
-    items of something larger these are, or that something itself."""
+    items of something larger these are, or that something itself. `lazy` are the collectives that are made each time
+    something goes over it: it comes from a generator."""
 
     items: list[Value] = field(default_factory=list)
     exact: bool = True
     times: Value | None = None
     children_of: Value | None = None
     chosen_by: tuple[Value, ...] = ()
+    lazy: tuple[Event, ...] = ()
 
 
 @dataclass(eq=False, slots=True)
