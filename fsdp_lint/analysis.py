@@ -190,7 +190,7 @@ class Analysis:
         shards = [event.site for event in trace.events if isinstance(event, Shard | ShardEach)]
         return Outcome(
             tuple(self._judge(trace)) if trace.events else (),
-            frozenset((site.source.path, site.source.span(site.node).row) for site in shards),
+            frozenset((site.source.path, site.row) for site in shards),
             entered,
             statements,
             dict(self.project.notes.parsed),

@@ -145,7 +145,7 @@ class Project:
         if path not in self._sources:
             try:
                 source = Source(path, self._text(path))
-                source.tree  # noqa: B018  parse now, so that an error is known here
+                source.abstract  # noqa: B018  parse now, so that an error is known here
                 self._sources[path] = source
             except Unreadable as error:
                 self.errors[path] = str(error)

@@ -1,4 +1,4 @@
-"""One file of source text: its LibCST tree and where in the text a node stands."""
+"""One file of source text: its trees, and where in the text a node stands."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fsdp_lint.source.text import Unreadable
+from fsdp_lint.source.text import Unreadable, parse
 
 if TYPE_CHECKING:
     import libcst as cst
 
+    from fsdp_lint.source.abstract import Abstract
     from fsdp_lint.source.positions import Positions
+    from fsdp_lint.source.twins import Twins
 
 
 # The fields of files, statements and clauses in which other statements stand, in the order of the text.
@@ -33,7 +35,11 @@ class Span:
 
 
 class Source:
-    """A file that was read. Tree and positions are computed when first asked for, once."""
+    """A file that was read. Trees and positions are computed when first asked for, once.
+
+    There are two trees: `abstract` is what runs go over, quickly made; `tree` is LibCST's own, for what is reported and
+    changed. A `Site` leads from one to the other.
+    """
 
     def __init__(self, path: Path, text: str) -> None:
         self.path = path
@@ -47,9 +53,24 @@ class Source:
         """How many line ends the text has."""
         return self.text.count("\n")
 
+    @property
+    def abstract(self) -> cst.Module:
+        """The program, without blanks, brackets and comments. Raises Unreadable where the text is not Python."""
+        return self._abstract.tree if self._abstract is not None else self.tree
+
+    @functools.cached_property
+    def _abstract(self) -> Abstract | None:
+        """None where the interpreter that runs us is too old for the text; LibCST may not be."""
+        from fsdp_lint.source.abstract import Abstract
+
+        try:
+            return Abstract(parse(self.text), self.text)
+        except Unreadable:
+            return None
+
     @functools.cached_property
     def tree(self) -> cst.Module:
-        """The parsed file. Raises Unreadable where the text is not Python."""
+        """The file as LibCST parses it. Raises Unreadable where the text is not Python."""
         import libcst as cst
 
         try:
@@ -73,6 +94,25 @@ class Source:
         from fsdp_lint.source.positions import Positions
 
         return Positions(self.tree, self.text)
+
+    @functools.cached_property
+    def _twins(self) -> Twins:
+        from fsdp_lint.source.twins import Twins
+
+        return Twins(self.abstract, self.tree)
+
+    def concrete(self, node: cst.CSTNode) -> cst.CSTNode:
+        """The node of `tree` for one of `abstract`; a node of `tree` is its own."""
+        return node if self._abstract is None else self._twins.concrete(node)
+
+    def of_run(self, node: cst.CSTNode) -> cst.CSTNode:
+        """The node of `abstract` for one of `tree`, where it has one; a node of `abstract` is its own."""
+        return self._twins.abstract(node) if "_twins" in self.__dict__ else node
+
+    def row(self, call: cst.CSTNode) -> int:
+        """The row of a call, from 1, by its node in either tree."""
+        rows = self._abstract.rows if self._abstract is not None else {}
+        return rows.get(id(call)) or self.span(self.concrete(call)).row
 
     def parent(self, node: cst.CSTNode) -> cst.CSTNode | None:
         """The node of this file's tree in which `node` stands; None for the tree itself, and for nodes of others."""
@@ -143,15 +183,33 @@ def below(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
         todo.extend(children(one))
 
 
-@dataclass(frozen=True, slots=True)
 class Site:
-    """A node in a file: where something happens. Two sites are equal when they are the same node."""
+    """A node in a file: where something happens. Two sites are equal when they are the same node, in whichever tree.
 
-    source: Source
-    node: cst.CSTNode
+    `of_run` is the node of the tree that runs go over, `node` that of LibCST's, which is parsed when it is asked for.
+    """
+
+    __slots__ = ("of_run", "source")
+
+    def __init__(self, source: Source, node: cst.CSTNode) -> None:
+        self.source = source
+        self.of_run = source.of_run(node)
+
+    @property
+    def node(self) -> cst.CSTNode:
+        """The node of `source.tree`."""
+        return self.source.concrete(self.of_run)
+
+    @property
+    def row(self) -> int:
+        """The row of a call, from 1."""
+        return self.source.row(self.of_run)
+
+    def __repr__(self) -> str:
+        return f"Site({self.source!r}, {type(self.of_run).__name__})"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Site) and self.node is other.node
+        return isinstance(other, Site) and self.of_run is other.of_run
 
     def __hash__(self) -> int:
-        return id(self.node)
+        return id(self.of_run)

@@ -272,7 +272,7 @@ class Attributes(Displays):
         if key is None and value.items and not value.rest and len(value.items) <= 4:
             return Choice(options=tuple((item, self.is_key(index, at)) for at, item in value.items.items()))
         if value.default is not None and (key is not None or not value.rest):
-            made = self.invoke_plain(value.default, self.site(self.frame.source.tree))
+            made = self.invoke_plain(value.default, self.site(self.frame.source.abstract))
             if isinstance(made, Mapping | Sequence):
                 if isinstance(made, Sequence):
                     made.exact = False
@@ -290,7 +290,7 @@ class Attributes(Displays):
         return only
 
     def _submodule(self, value: Module, key: Any) -> Value:
-        items, exact = self.items(value, Site(self.frame.source, self.frame.source.tree))
+        items, exact = self.items(value, Site(self.frame.source, self.frame.source.abstract))
         if exact and isinstance(key, int) and -len(items) <= key < len(items):
             return items[key]
         if isinstance(key, str) and key in value.children:

@@ -10,7 +10,8 @@ from pathlib import Path
 import libcst as cst
 
 from fsdp_lint.project.resolve import Definition
-from fsdp_lint.source.file import Site, Source, children
+from fsdp_lint.source.file import Site, Source
+from fsdp_lint.source.structure import inner
 from fsdp_lint.trace.generators import gathered
 from fsdp_lint.trace.models import table
 from fsdp_lint.trace.models.api import Call
@@ -69,20 +70,20 @@ def definitions(source: Source) -> dict[str, cst.FunctionDef | cst.ClassDef]:
                 nested(statement, prefix)
 
     def nested(statement: cst.CSTNode, prefix: str) -> None:
-        for child in children(statement):
+        for child in inner(statement):
             if isinstance(child, cst.IndentedBlock):
                 walk(child, prefix)
             elif isinstance(child, cst.If | cst.Else | cst.ExceptHandler | cst.Finally):
                 nested(child, prefix)
 
-    walk(source.tree, "")
+    walk(source.abstract, "")
     return found
 
 
 def _words(node: cst.CSTNode) -> set[str]:
     if isinstance(node, cst.Name):
         return {node.value}
-    return {word for child in children(node) for word in _words(child)}
+    return {word for child in inner(node) for word in _words(child)}
 
 
 def is_tracked(value: Value) -> bool:
@@ -197,7 +198,7 @@ class Calls(State):
             return None
         self.memo[at] = Unknown(name=name)
         options = []
-        for statement in _assignments(frame.source.tree, name):
+        for statement in _assignments(frame.source.abstract, name):
             self.frames.append(frame)
             try:
                 options.append(self.evaluate(statement))
@@ -470,7 +471,7 @@ class Calls(State):
         return self._run_frame(frame, node, function, call, self_value)
 
     def _recurses(self, call: Call) -> bool:
-        return sum(site.node is call.site.node for site in self.stack) >= RECURSIONS
+        return sum(site == call.site for site in self.stack) >= RECURSIONS
 
     def note_arguments(self, call: Call, name: str) -> None:
         """Where a call cannot be followed, its arguments go to code that is not known."""
@@ -720,12 +721,12 @@ def _sets(node: cst.CSTNode, name: str) -> bool:
         match node.target:
             case cst.Attribute(value=cst.Name(value="self"), attr=cst.Name(value=found)):
                 return found == name
-    return any(_sets(child, name) for child in children(node))
+    return any(_sets(child, name) for child in inner(node))
 
 
 def _nested_assignments(node: cst.CSTNode, name: str) -> list[cst.BaseExpression]:
     found: list[cst.BaseExpression] = []
-    for child in children(node):
+    for child in inner(node):
         if isinstance(child, cst.IndentedBlock):
             found.extend(_assignments(child, name))
         elif isinstance(child, cst.If | cst.Else | cst.ExceptHandler):

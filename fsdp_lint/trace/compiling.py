@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 PREFIX = "_orig_mod"
 
 
-def assigned_to(site: Site) -> str | None:
-    """The target of the assignment whose value is this expression, or that of a choice with it; None where there is
-    none."""
+def _assigned_to(site: Site) -> str | None:
+    """The target of the assignment whose value is this expression, or that of a choice with it, as it is written; None
+    where it is returned or handed on at once."""
     import libcst as cst
 
     node, above = site.node, site.source.parent(site.node)
@@ -59,8 +59,9 @@ def wrapped_whole(trace: Trace, shard: Shard) -> Compile | None:
 
 def _is_the_wrapper(event: Compile, shard: Shard) -> bool:
     given, sharded = _first_argument(event.site), _first_argument(shard.site)
-    if event.target is not None:
-        return event.target in (given, sharded)
+    target = _assigned_to(event.site)
+    if target is not None:
+        return target in (given, sharded)
     around = (*shard.stack, shard.site)
     if any(event.site.node is inner for site in around for inner in below(site.node)):
         return True

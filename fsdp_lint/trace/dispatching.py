@@ -89,7 +89,7 @@ class Dispatching(Decorators):
         if frame is None:
             return
         around = self.class_node(function.cls) if function.cls is not None else None
-        body = around.body.body if around is not None else frame.source.tree.body
+        body = around.body.body if around is not None else frame.source.abstract.body
         self.frames.append(function.scope or frame)
         try:
             for node in body:

@@ -114,13 +114,9 @@ class Copy(Event):
 
 @dataclass(eq=False, kw_only=True)
 class Compile(Event):
-    """`torch.compile(module)`, which gives a wrapper around the module; not `module.compile()`, which makes none.
-
-    `target` is what the wrapper is assigned to, as it is written; None where it is returned or handed on at once.
-    """
+    """`torch.compile(module)`, which gives a wrapper around the module; not `module.compile()`, which makes none."""
 
     module: Value
-    target: str | None
 
 
 @dataclass(eq=False, kw_only=True)

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
+from fsdp_lint.source.structure import inner
 from fsdp_lint.trace.events import Backward, BuildLoader, Forward, MakeMesh, Seed, Shard
 from fsdp_lint.trace.trace import Trace, touches
 from fsdp_lint.trace.values import Class, Const, Instance, Object, Rank, Unknown, Value, WorldSize, made_of, parts
+
+if TYPE_CHECKING:
+    import libcst as cst
 
 # Words by which a file divides data among ranks, or a name says that a loader is not for training.
 DIVIDES = re.compile(
@@ -80,13 +85,13 @@ def _speaks_of_ranks(cls: Class) -> bool:
     if cls.node is None:
         return True
     words: set[str] = set()
-    todo: list[object] = [cls.node]
+    todo: list[cst.CSTNode] = [cls.node]
     while todo:
         node = todo.pop()
         value = getattr(node, "value", None)
         if isinstance(value, str):
             words.add(value)
-        todo.extend(getattr(node, "children", ()))
+        todo.extend(inner(node))
     return any(re.search(r"rank|world|shard|worker|Iterable|__iter__|distributed", word) for word in words)
 
 

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import libcst as cst
 
-from fsdp_lint.source.file import Site, children
+from fsdp_lint.source.file import Site
+from fsdp_lint.source.structure import inner
 from fsdp_lint.trace.events import Collective, Event
 from fsdp_lint.trace.state import Frame
 from fsdp_lint.trace.values import Choice, Guards, Module, Rank, Value, parts
@@ -69,7 +70,7 @@ def _has_break(node: cst.CSTNode) -> bool:
         return True
     if isinstance(node, cst.For | cst.While | cst.FunctionDef | cst.Lambda):
         return False
-    return any(_has_break(child) for child in children(node))
+    return any(_has_break(child) for child in inner(node))
 
 
 def _has_return(node: cst.CSTNode) -> bool:
@@ -77,4 +78,4 @@ def _has_return(node: cst.CSTNode) -> bool:
         return True
     if isinstance(node, cst.FunctionDef | cst.Lambda):
         return False
-    return any(_has_return(child) for child in children(node))
+    return any(_has_return(child) for child in inner(node))

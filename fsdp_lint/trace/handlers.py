@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from fsdp_lint.source.file import children
+from fsdp_lint.source.structure import inner
 from fsdp_lint.trace.models import table
 
 Handler = cst.ExceptHandler | cst.ExceptStarHandler
@@ -26,7 +26,7 @@ def gives_up(node: cst.CSTNode) -> bool:
         return True
     if isinstance(node, cst.Call) and table.words(node.func) & {"exit", "_exit", "abort", "quit", "fail", "kill"}:
         return True
-    return any(gives_up(child) for child in children(node))
+    return any(gives_up(child) for child in inner(node))
 
 
 def looks_for_a_feature(handler: Handler) -> bool:
@@ -61,7 +61,7 @@ def _makes_another(node: cst.CSTNode) -> bool:
     """True where something that is made there may take the place of what has failed."""
     if isinstance(node, cst.Return | cst.Assign) and node.value is not None:
         return any(isinstance(one, cst.Call) for one in _nodes(node.value))
-    return any(_makes_another(child) for child in children(node))
+    return any(_makes_another(child) for child in inner(node))
 
 
 def _calls(node: cst.CSTNode, names: set[str]) -> bool:
@@ -70,5 +70,5 @@ def _calls(node: cst.CSTNode, names: set[str]) -> bool:
 
 def _nodes(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
     yield node
-    for child in children(node):
+    for child in inner(node):
         yield from _nodes(child)

@@ -528,7 +528,7 @@ class Interpreter(Contexts):
             return
         self.frames.append(frame)
         frame.names["__name__"] = Const(value="__main__")
-        self._guarded(lambda: self.run_statements(frame.source.tree.body))
+        self._guarded(lambda: self.run_statements(frame.source.abstract.body))
         self.frames.pop()
 
     def run_function(self, path: Path, qualname: str) -> None:

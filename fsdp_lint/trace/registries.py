@@ -88,7 +88,7 @@ class Registries(Expressions):
             return
         with self.apart():
             self.frames.append(frame)
-            for statement in frame.source.tree.body:
+            for statement in frame.source.abstract.body:
                 if isinstance(statement, cst.FunctionDef | cst.ClassDef):
                     self.register(statement, putting)
                 elif isinstance(statement, cst.SimpleStatementLine) and not decorators_only:

@@ -84,7 +84,7 @@ def _apart(run: Calls, cls: Class) -> Value | None:
         return None
     other.frames.append(frame)
     try:
-        call = Call(site=Site(frame.source, frame.source.tree), open=True)
+        call = Call(site=Site(frame.source, frame.source.abstract), open=True)
         return other.construct(Class(name=cls.name, path=cls.path, qualname=cls.qualname), call)
     except (OutOfBudget, RecursionError):
         return None

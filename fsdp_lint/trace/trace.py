@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from fsdp_lint.source.file import children
+from fsdp_lint.source.structure import inner
 from fsdp_lint.trace.events import (
     Backward,
     Collective,
@@ -589,12 +589,12 @@ def happens_inside(event: Event, outer: Event) -> bool:
     site = visible_from(event, outer)
     if site is None:
         return False
-    todo = [outer.site.node]
+    todo = [outer.site.of_run]
     while todo:
         node = todo.pop()
-        if node is site.node:
+        if node is site.of_run:
             return True
-        todo.extend(children(node))
+        todo.extend(inner(node))
     return False
 
 
@@ -604,7 +604,7 @@ def functions_around(event: Event) -> tuple[str, ...]:
 
     found: list[str] = []
     for site in event.stack:
-        match site.node:
+        match site.of_run:
             case cst.Call(func=cst.Name(value=name)) | cst.Call(func=cst.Attribute(attr=cst.Name(value=name))):
                 found.append(name)
             case cst.FunctionDef(name=cst.Name(value=name)):

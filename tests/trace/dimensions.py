@@ -11,6 +11,7 @@ def filtered(model: nn.Module):
 
 def in_a_function(model: nn.Module):
     fully_shard(model)
+
     def is_matrix(p):
         return p.dim() > 1  # event: CompareDimensions
 

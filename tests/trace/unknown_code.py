@@ -50,7 +50,7 @@ def harmless(model: nn.Module):
 
 def library_decorators(model: nn.Module):
     fully_shard(model)
-    compiled = torch.compile(model)  # event: Compile(module=model, target=compiled)
+    compiled = torch.compile(model)  # event: Compile(module=model)
     fully_shard(compiled)
 
 

@@ -65,7 +65,7 @@ def checkpointed(model: nn.Module):
 
 
 def compiled(model: nn.Module):
-    compiled = torch.compile(model)  # event: Compile(module=model, target=compiled)
+    compiled = torch.compile(model)  # event: Compile(module=model)
     fully_shard(compiled)  # event: Shard(module=model)
     return torch.optim.AdamW(model.parameters())  # event: BuildOptimizer(of=model, sharding=earlier)
 

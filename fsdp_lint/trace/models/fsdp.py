@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 
-from fsdp_lint.trace.compiling import assigned_to
 from fsdp_lint.trace.events import (
     CallPolicy,
     Collective,
@@ -213,7 +212,7 @@ def compiled(run: Machine, call: Call) -> Value:
     if module is None:
         return Unknown()
     if not isinstance(module, Function | Bound | Partial | Const | External):
-        run.emit(Compile, call.site, module=module, target=assigned_to(call.site))
+        run.emit(Compile, call.site, module=module)
     return module
 
 

@@ -6,7 +6,8 @@ import re
 
 import libcst as cst
 
-from fsdp_lint.source.file import Site, children
+from fsdp_lint.source.file import Site
+from fsdp_lint.source.structure import inner
 from fsdp_lint.trace.events import CallMethod, Initialise, Materialise, RegisterBuffer, Seed
 from fsdp_lint.trace.models import frameworks
 from fsdp_lint.trace.models.api import NOTHING, Call, Handler, Machine, constant_name, flag
@@ -260,7 +261,7 @@ def _own_names(node: cst.CSTNode) -> set[str]:
     """The names that are read of `self`."""
     if isinstance(node, cst.Attribute) and isinstance(node.value, cst.Name) and node.value.value == "self":
         return {node.attr.value}
-    return {name for child in children(node) for name in _own_names(child)}
+    return {name for child in inner(node) for name in _own_names(child)}
 
 
 def _writes(node: cst.CSTNode, name: str) -> bool:
@@ -276,7 +277,7 @@ def _writes(node: cst.CSTNode, name: str) -> bool:
             return True
         if method.endswith("_") and any(name in _own_names(arg) for arg in node.args):
             return True
-    return any(_writes(child, name) for child in children(node))
+    return any(_writes(child, name) for child in inner(node))
 
 
 # seeds ----------------------------------------------------------------------------------------------------------

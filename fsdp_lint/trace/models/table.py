@@ -7,7 +7,8 @@ from collections.abc import Container
 import libcst as cst
 
 from fsdp_lint.project.index import Import
-from fsdp_lint.source.file import Site, children
+from fsdp_lint.source.file import Site
+from fsdp_lint.source.structure import inner
 from fsdp_lint.trace.events import (
     CheckClass,
     Collective,
@@ -121,7 +122,7 @@ def words(node: cst.CSTNode) -> set[str]:
     """All names in an expression."""
     if isinstance(node, cst.Name):
         return {node.value}
-    return {word for child in children(node) for word in words(child)}
+    return {word for child in inner(node) for word in words(child)}
 
 
 def rank_scope(name: str) -> Value | None:
