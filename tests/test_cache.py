@@ -35,6 +35,19 @@ model = torch.nn.Linear(8, 8)
 optimizer = build(model)
 fully_shard(model)
 """
+LAUNCHED = """\
+from accelerate import Accelerator
+
+accelerator = Accelerator()
+if accelerator.is_main_process:
+    accelerator.save_state("states")
+"""
+LAUNCHER = """\
+compute_environment: LOCAL_MACHINE
+distributed_type: FSDP
+fsdp_config:
+  fsdp_version: 2
+"""
 HARMLESS = "def build(model):\n    return None\n"
 
 
@@ -166,6 +179,20 @@ def test_a_file_that_is_not_looked_at_itself_is_seen(here: Path, cache: Cache, a
     assert names(agreed(here, settings, cache)) == []
     (folder / "helper.py").write_text(HELPER)
     assert names(agreed(here, settings, cache)) == ["optimizer-before-shard"]
+
+
+def test_a_file_for_the_launcher_that_changes_is_seen(here: Path, cache: Cache) -> None:
+    (here / "train.py").write_text(LAUNCHED)
+    (here / "configs").mkdir()
+    settings = Settings(root=here, select=("collective-under-rank-guard",))
+    assert names(agreed(here, settings, cache)) == []
+    (here / "configs" / "fsdp.yaml").write_text(LAUNCHER)
+    assert names(agreed(here, settings, cache)) == ["collective-under-rank-guard"]
+    assert names(analyse([here / "train.py"], settings, cache=cache)) == ["collective-under-rank-guard"]
+    (here / "configs" / "fsdp.yaml").write_text(LAUNCHER.replace("FSDP", "MULTI_GPU"))
+    assert names(agreed(here, settings, cache)) == []
+    (here / "configs" / "fsdp.yaml").rename(here / "fsdp.txt")
+    assert names(agreed(here, settings, cache)) == []
 
 
 def test_changed_settings_are_seen(here: Path, cache: Cache, bad: str) -> None:
