@@ -3,15 +3,15 @@
 ## What it finds
 
 `fully_shard(..., offload_policy=CPUOffloadPolicy())` in a program whose process group is made with the backend "nccl"
-alone, or with no backend, and that clips gradients or gathers a full state dict.
+alone (or with a `device_id` and no backend), and that clips gradients or gathers a full state dict.
 
 ## Why it is wrong
 
 Offloaded gradients live on the CPU, and NCCL cannot reduce their norm: the first `clip_grad_norm_` raises "No backend
 type associated with device type cpu" (torch 2.4 to 2.13; six public reports). Where no backend is named, torch takes
 that of the accelerator alone since 2.6 (measured on 2.11 with NCCL, the same error; 2.6 to 2.13 read the same); up to
-2.5 it took gloo for the CPU as well. The message says so, and the rule goes by the newest release that your project
-allows.
+2.5 it took gloo for the CPU as well. With a `device_id` the message says so, and the rule goes by the newest release
+that your project allows.
 
 ## How to mend it
 
@@ -20,9 +20,9 @@ Name a backend for each device: `init_process_group("cpu:gloo,cuda:nccl")`. With
 
 ## When to leave it
 
-Where nothing is ever reduced on the CPU. Where the backend is a variable the rule is silent, and so it is where none is
-named and neither the file that makes the process group nor the one that shards speaks of CUDA: without a GPU torch
-takes gloo.
+Where nothing is ever reduced on the CPU. Where the backend is a variable the rule is silent, and so it is where neither
+a backend nor a `device_id` is given: which backends there are then depends on the release and the machine (none but
+NCCL with CUDA since 2.6).
 
 ## References
 
@@ -33,7 +33,6 @@ takes gloo.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from fsdp_lint.fix.arguments import argument, text_of
@@ -47,7 +46,6 @@ from fsdp_lint.trace.versions import newest_is_below
 ONE = ("nccl", "cuda:nccl")
 BOTH = "cpu:gloo,cuda:nccl"
 ONE_BACKEND_SINCE = "2.6"
-GPU = re.compile(r"\b(cuda|accelerator)\b")
 ON_CPU = frozenset({"clip_grad_norm_", "get_model_state_dict", "get_state_dict", "full_tensor"})
 
 
@@ -59,8 +57,6 @@ def check(trace: Trace) -> Iterator[Finding]:
             continue
         left_out = f" (since torch {ONE_BACKEND_SINCE}, if none is named)" if _is_left_out(start) else ""
         for shard in trace.every(Shard):
-            if _is_left_out(start) and not any(GPU.search(each.site.source.text) for each in (start, shard)):
-                continue
             policy = _offload(shard, start)
             need = next((n for n in needs if not exclusive(n.guards, shard.guards)), None)
             if policy is not None and need is not None:
@@ -96,8 +92,13 @@ def _only_nccl(trace: Trace, start: InitProcessGroup) -> bool:
     if not start.kwargs_known:
         return False
     if _is_left_out(start):
-        return not newest_is_below(trace.torch, ONE_BACKEND_SINCE)
+        return _names_a_device(start) and not newest_is_below(trace.torch, ONE_BACKEND_SINCE)
     return isinstance(start.backend, Const) and start.backend.value in ONE
+
+
+def _names_a_device(start: InitProcessGroup) -> bool:
+    device = start.device_id
+    return device is not None and not (isinstance(device, Const) and device.value is None)
 
 
 def _fix(start: InitProcessGroup) -> Fix | None:
