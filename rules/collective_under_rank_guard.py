@@ -25,7 +25,8 @@ Make the call on all ranks, in front of the test, and keep only the writing of t
 
 Where the ranks that the test leaves out make the same call elsewhere (both branches broadcast, a barrier on each
 side), where the call has a process group of its own, or where the state dict is FSDP2's `state_dict()`, which asks
-nobody. The rule sees these.
+nobody. The rule sees these. A test of `distributed_type`, or of whether FSDP is on, silences it for frameworks; so does
+FSDP that only the command line switches on.
 
 ## References
 

@@ -24,6 +24,8 @@ Use `model.set_requires_gradient_sync(is_last_microbatch)` for FSDP2, `model.no_
 
 Where memory is short: gradients that are not reduced are held unsharded, 4 bytes a parameter.
 
+A `no_sync()` that nothing asks for ends in an AttributeError, which is fsdp1-api-on-fsdp2's.
+
 ## References
 
 - https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html (`FSDPModule.set_requires_gradient_sync`)

@@ -41,8 +41,8 @@ class.
 
 Where the code serves both generations and tells them apart: an `else`, a test for `FSDPModule`, a model that is wrapped
 by FSDP1 elsewhere in the run, a `try` that catches the AttributeError. Those are not reported.
-`model.clip_grad_norm_()` belongs to fsdp1-clip-api. The rule cannot see what becomes of a test's outcome that is kept
-in a variable.
+`model.clip_grad_norm_()` belongs to fsdp1-clip-api, `no_sync()` behind `hasattr(model, "no_sync")` to ddp-no-sync-noop.
+The rule cannot see what becomes of a test's outcome that is kept in a variable.
 
 ## References
 

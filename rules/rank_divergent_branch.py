@@ -29,6 +29,9 @@ the run by an error. Norms from `clip_grad_norm_` are the same on all ranks (fro
 the structure of batches, as a rule. The rule sees these. A number that is read from a sharded tensor is
 dtensor-scalar-read's business.
 
+The rule does not see what a loop carries over from one round to the next: a flag that is first set in the second
+round.
+
 ## References
 
 - https://docs.pytorch.org/docs/stable/distributed.html
