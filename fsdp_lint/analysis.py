@@ -33,7 +33,8 @@ KEPT_FOR_THE_REST = 0.3
 STATEMENTS_PER_LINE = 0.4
 # By these a program may be one that the file for accelerate's launcher is for.
 LAUNCHED = ARGUMENTS | {"Accelerator"}
-SETTINGS_FOLDER = re.compile(r"conf|accelerate|launch|fsdp", re.IGNORECASE)
+PROGRAMS = frozenset({"src", "scripts", "script", "train", "training"})
+SETTINGS_FOLDER = re.compile(r"\.?((accelerate|fsdp|launch(er)?)[_-]?)?(conf|config)s?|accelerate", re.IGNORECASE)
 SHARDING = {*fsdp.GENERATION_1, *fsdp.GENERATION_2}
 
 
@@ -48,10 +49,11 @@ def project(
 
 
 def belongs(launcher: Path, program: Path) -> bool:
-    """True where a file for the launcher lies with a program: in its folder or the one above, or in a folder of
-    settings beside it."""
-    home = launcher.parent.parent if SETTINGS_FOLDER.search(launcher.parent.name) else launcher.parent
-    return program.parent in (launcher.parent, home) or program.parent.parent == home
+    """True where a file for the launcher lies with a program: in its folder, in a folder of settings beside it, or above
+    one that is for programs only by its name."""
+    home = launcher.parent.parent if SETTINGS_FOLDER.fullmatch(launcher.parent.name) else launcher.parent
+    below = program.parent.name in PROGRAMS and program.parent.parent == home
+    return program.parent in (launcher.parent, home) or below
 
 
 class Analysis:
