@@ -49,8 +49,8 @@ def project(
 
 
 def belongs(launcher: Path, program: Path) -> bool:
-    """True where a file for the launcher lies with a program: in its folder, in a folder of settings beside it, or above
-    one that is for programs only by its name."""
+    """True where a file for the launcher lies with a program: in its folder, in a folder of settings beside it, or
+    above one that is for programs only by its name."""
     home = launcher.parent.parent if SETTINGS_FOLDER.fullmatch(launcher.parent.name) else launcher.parent
     below = program.parent.name in PROGRAMS and program.parent.parent == home
     return program.parent in (launcher.parent, home) or below
