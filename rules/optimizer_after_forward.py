@@ -24,8 +24,8 @@ same four parameters never change).
 
 After a backward pass, `model.state_dict()` or `model.reshard()` everything is sharded again (measured), and with FSDP1
 the parameter objects stay the same: the rule is silent there. It is silent, too, where the pass happens in code that it
-cannot see, and where the optimizer is handed to such code. If sharding comes after the optimizer, that is
-optimizer-before-shard's business.
+cannot see, and where the optimizer is handed to such code. It does not see a `reshard()` in a decorator or in a forward
+hook. If sharding comes after the optimizer, that is optimizer-before-shard's business.
 
 ## References
 
