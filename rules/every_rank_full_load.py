@@ -26,8 +26,8 @@ For models that fit into the host's memory as many times as it has GPUs. Where o
 holds the rank, with `mmap=True`, safetensors' `load_file`, which maps the file, and with a `device_map` or
 `low_cpu_mem_usage` that may be given where the model is sharded, the rule is silent; so it is for an adapter that is
 read for a model in memory, and within `with torch.device(device)` where the device is not known, or `with
-init_empty_weights():` and its like, by which some ranks may have the meta device. It does not look at models that are
-built whole and never read a file.
+init_empty_weights():` and its like, by which some ranks may have the meta device, or where another branch than that
+of the read is such a block. It does not look at models that are built whole and never read a file.
 
 ## References
 
@@ -42,9 +42,9 @@ import re
 from collections.abc import Iterator
 
 from fsdp_lint.rule import Finding, Rule, Severity
-from fsdp_lint.trace.events import LoadState, ReadWhole, Shard
+from fsdp_lint.trace.events import LoadState, OnMeta, ReadWhole, Shard
 from fsdp_lint.trace.trace import Trace, called, rank_guard, related, runs_alone
-from fsdp_lint.trace.values import Loaded, Module, Value
+from fsdp_lint.trace.values import Loaded, Module, Value, exclusive
 
 PLACES = re.compile(r"init|empty|meta|torch\.device\((?!cpu|cuda)", re.IGNORECASE)
 
@@ -52,7 +52,7 @@ PLACES = re.compile(r"init|empty|meta|torch\.device\((?!cpu|cuda)", re.IGNORECAS
 def check(trace: Trace) -> Iterator[Finding]:
     """One finding for each checkpoint that every rank reads whole for a model that is then sharded."""
     for read in trace.every(ReadWhole):
-        if rank_guard(read) is not None or runs_alone(read) or trace.in_test(read) or _may_be_elsewhere(read):
+        if rank_guard(read) is not None or runs_alone(read) or trace.in_test(read) or _may_be_elsewhere(trace, read):
             continue
         for model in _models(trace, read):
             shard = _sharded_after(trace, model, read)
@@ -65,9 +65,12 @@ def check(trace: Trace) -> Iterator[Finding]:
                 break
 
 
-def _may_be_elsewhere(read: ReadWhole) -> bool:
-    """True within a block that may put what is made there on the meta device of some ranks."""
-    return any(PLACES.search(name) for name in read.contexts)
+def _may_be_elsewhere(trace: Trace, read: ReadWhole) -> bool:
+    """True within a block that may put what is made there on the meta device of some ranks, and where a branch that is
+    not taken for this read does so: the test between them may be one of the rank."""
+    if any(PLACES.search(name) for name in read.contexts):
+        return True
+    return any(one.entry == read.entry and exclusive(one.guards, read.guards) for one in trace.every(OnMeta))
 
 
 def _models(trace: Trace, read: ReadWhole) -> Iterator[Value]:

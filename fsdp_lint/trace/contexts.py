@@ -7,7 +7,7 @@ from collections.abc import Callable
 import libcst as cst
 
 from fsdp_lint.source.file import Site
-from fsdp_lint.trace.events import Event
+from fsdp_lint.trace.events import Event, OnMeta
 from fsdp_lint.trace.models import table
 from fsdp_lint.trace.models.api import Call
 from fsdp_lint.trace.patterns import Patterns
@@ -45,6 +45,8 @@ class Contexts(Patterns):
             name = table.context_name(value, item.item)
             if name:
                 self.contexts.append(name)
+            if name in table.ON_META:
+                self.emit(OnMeta, self.site(item.item))
             if isinstance(value, Choice):
                 names = (table.context_name(option, item.item) for option, _ in value.options)
                 self.contexts.extend(f"perhaps {one}" for one in names)

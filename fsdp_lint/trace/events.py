@@ -573,6 +573,11 @@ class BuildLoader(Event):
 
 
 @dataclass(eq=False, kw_only=True)
+class OnMeta(Event):
+    """A block begins in which parameters get no memory: `with torch.device("meta"):` and its like."""
+
+
+@dataclass(eq=False, kw_only=True)
 class Handed(Event):
     """Values are handed to code that is not known: `to` names it."""
 

@@ -545,6 +545,10 @@ def combine(run: Machine, found: list[Tensor], linear: bool) -> Value:
     return tensors.combine(run, found, linear)
 
 
+# Names by which rules know blocks in which parameters get no memory.
+ON_META = frozenset({"torch.device(meta)", "init_empty_weights", "init_on_device", "no_init_weights"})
+
+
 def context_name(value: Value, node: cst.BaseExpression) -> str:
     """How a with-block is known to rules."""
     if isinstance(value, Object) and value.cls == "torch.device":
