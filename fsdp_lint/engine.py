@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from fsdp_lint.findings import Applicability, Coverage, LocatedFinding, Report
 from fsdp_lint.settings import Settings, torch_range
 from fsdp_lint.source.discover import NOTEBOOK, SETTINGS, discover, surroundings
-from fsdp_lint.source.words import any_of, spelled_out
+from fsdp_lint.source.words import Words, spelled_out
 
 # Rules, tables and parsers are imported where a file that speaks of FSDP is found: most files do not.
 if TYPE_CHECKING:
@@ -233,7 +233,7 @@ def _seeds(scope: _Scope, sharding: Sequence[str] = ()) -> tuple[list[Path], lis
     from fsdp_lint.trace.models.words import WORDS
 
     own = {text.partition("(")[0].strip().rpartition(".")[2] for text in sharding}
-    pattern = any_of(WORDS | own)
+    words = Words(WORDS | own)
     seeds, errors = [], []
     for path in scope.universe:
         try:
@@ -242,7 +242,7 @@ def _seeds(scope: _Scope, sharding: Sequence[str] = ()) -> tuple[list[Path], lis
             if path in scope.reported:
                 errors.append(f"{path}: cannot be read: {error.strerror or error}")
             continue
-        if pattern.search(spelled_out(path, data)) is not None or _launched(scope, path, data):
+        if words.are_in(spelled_out(path, data)) or _launched(scope, path, data):
             seeds.append(path)
     return seeds, errors
 
@@ -253,7 +253,7 @@ def _launched(scope: _Scope, path: Path, data: bytes) -> bool:
     from fsdp_lint.analysis import LAUNCHED, belongs
 
     near = any(belongs(launcher, path) for launcher in scope.launchers)
-    return near and any_of(LAUNCHED).search(spelled_out(path, data)) is not None
+    return near and Words(LAUNCHED).are_in(spelled_out(path, data))
 
 
 class Judge:

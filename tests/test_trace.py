@@ -34,7 +34,7 @@ import pytest
 
 from fsdp_lint.analysis import Analysis, project
 from fsdp_lint.findings import LocatedFinding
-from fsdp_lint.source.words import any_of
+from fsdp_lint.source.words import Words
 from fsdp_lint.trace import events
 from fsdp_lint.trace.events import Event, Shard
 from fsdp_lint.trace.models.words import WORDS
@@ -225,8 +225,8 @@ class _Kept(Analysis):
 
 def analyse(root: Path, files: list[Path], folders: tuple[Path, ...] = ()) -> _Kept:
     """All runs of a program."""
-    words = any_of(WORDS)
-    seeds = [path for path in files if words.search(path.read_bytes())]
+    words = Words(WORDS)
+    seeds = [path for path in files if words.are_in(path.read_bytes())]
     analysis = _Kept(root, folders)
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(max(limit, 12_000))

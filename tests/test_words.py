@@ -9,12 +9,12 @@ import pytest
 from fsdp_lint import engine
 from fsdp_lint.engine import analyse
 from fsdp_lint.settings import Settings
-from fsdp_lint.source.words import any_of
+from fsdp_lint.source.words import Words
 from fsdp_lint.trace.models import fsdp, fsdp1, moved
 from fsdp_lint.trace.models.words import WORDS
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
-PATTERN = any_of(WORDS)
+SPEAKING = Words(WORDS)
 # By dotted name, as it is imported.
 NAMES = sorted(
     {*fsdp.GENERATION_1, *fsdp.GENERATION_2, *fsdp.REPLICATE, *fsdp1.NAMES, *fsdp1.FUNCTIONS}
@@ -28,7 +28,7 @@ def programs() -> list[Path]:
     found = []
     for path in sorted(FIXTURES.glob("*/*")):
         files = sorted(path.rglob("*.py")) if path.is_dir() else [path] if path.suffix == ".py" else []
-        if any(PATTERN.search(file.read_bytes()) is None for file in files):
+        if any(not SPEAKING.are_in(file.read_bytes()) for file in files):
             found.append(path)
     return found
 
@@ -36,12 +36,12 @@ def programs() -> list[Path]:
 @pytest.mark.parametrize("name", NAMES)
 def test_what_the_tables_name_passes(name: str) -> None:
     module, _, last = name.rpartition(".")
-    assert PATTERN.search(f"from {module} import {last}\n".encode())
-    assert PATTERN.search(f"import {name}\n".encode())
+    assert SPEAKING.are_in(f"from {module} import {last}\n".encode())
+    assert SPEAKING.are_in(f"import {name}\n".encode())
 
 
 def test_a_part_of_a_word_does_not_pass() -> None:
-    assert not PATTERN.search(b"my_fully_sharded = FSDPX = xFSDP = torch.distributed.fsdpx\n")
+    assert not SPEAKING.are_in(b"my_fully_sharded = FSDPX = xFSDP = torch.distributed.fsdpx\n")
 
 
 @pytest.mark.parametrize("path", programs(), ids=lambda path: path.relative_to(FIXTURES).as_posix())

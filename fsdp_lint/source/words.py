@@ -9,10 +9,19 @@ from pathlib import Path
 from fsdp_lint.source.discover import NOTEBOOK
 
 
-def any_of(words: Iterable[str]) -> re.Pattern[bytes]:
-    """A pattern that finds any of the words as a whole word in a file's bytes."""
-    alternatives = "|".join(re.escape(word) for word in sorted(words, key=lambda w: (-len(w), w)))
-    return re.compile(rb"(?<![A-Za-z0-9_])(?:" + alternatives.encode() + rb")(?![A-Za-z0-9_])")
+class Words:
+    """Words that are looked for in the bytes of files, as whole words."""
+
+    def __init__(self, words: Iterable[str]) -> None:
+        given = sorted({*words}, key=lambda word: (-len(word), word))
+        # Plain texts are found ten times as fast as a pattern with several beginnings.
+        self._texts = [word.encode() for word in given if not any(one != word and one in word for one in given)]
+        alternatives = "|".join(map(re.escape, given)).encode()
+        self._pattern = re.compile(rb"(?<![A-Za-z0-9_])(?:" + alternatives + rb")(?![A-Za-z0-9_])")
+
+    def are_in(self, data: bytes) -> bool:
+        """Whether one of them is."""
+        return any(text in data for text in self._texts) and self._pattern.search(data) is not None
 
 
 def spelled_out(path: Path, data: bytes) -> bytes:
