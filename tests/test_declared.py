@@ -59,6 +59,21 @@ def test_a_name_as_the_caller_writes_it_or_dotted(tmp_path: Path, name: str) -> 
     assert "optimizer-before-shard" in found(tmp_path, before=BUILD, shard_functions=(name,))
 
 
+@pytest.mark.parametrize("name", ["shard", "acme.registry.shard", "shard(net)"])
+def test_a_name_that_is_imported_from_a_library(tmp_path: Path, name: str) -> None:
+    early = f"{BUILD}; from acme.registry import shard; shard(model)"
+    assert found(tmp_path, before=early) == set()
+    assert found(tmp_path, before=early, shard_functions=(name,)) == {"optimizer-before-shard"}
+
+
+@pytest.mark.parametrize("name", ["shard(model)", "shard(1)"])
+@pytest.mark.parametrize("call", ["shard(cfg, model)", "shard(cfg, model=model)"])
+def test_the_signature_of_a_projects_function_gives_positions_their_names(tmp_path: Path, name: str, call: str) -> None:
+    (tmp_path / "ours.py").write_text("import native\n\n\ndef shard(cfg, model):\n    native.go(cfg, model)\n")
+    early = f"{BUILD}; from ours import shard; {call}"
+    assert found(tmp_path, before=early, shard_functions=(name,)) == {"optimizer-before-shard"}
+
+
 def test_an_argument_that_is_not_there_shards_nothing(tmp_path: Path) -> None:
     assert found(tmp_path, before=BUILD, shard_functions=("acme.registry.parallelize(model)",)) == set()
 
@@ -83,6 +98,13 @@ def test_a_save_names_its_arguments(tmp_path: Path) -> None:
     saves = ("acme.registry.dump(state, 0)",)
     assert found(tmp_path, after=BUILD, last=last, shard_functions=SHARDS) == set()
     assert "torch-save-sharded-state" in found(tmp_path, after=BUILD, last=last, shard_functions=SHARDS, saves=saves)
+
+
+def test_as_many_arguments_as_names_are_these(tmp_path: Path) -> None:
+    saves, last = ("acme.registry.dump(state, path)",), "registry.dump(model.state_dict(), 'model.pt')"
+    assert "torch-save-sharded-state" in found(tmp_path, after=BUILD, last=last, shard_functions=SHARDS, saves=saves)
+    last = "registry.dump(cfg, model.state_dict(), 'model.pt')"
+    assert found(tmp_path, after=BUILD, last=last, shard_functions=SHARDS, saves=saves) == set()
 
 
 def test_frameworks_that_shard_are_known(tmp_path: Path) -> None:

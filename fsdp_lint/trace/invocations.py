@@ -148,7 +148,7 @@ class Invocations(Conditions):
         if self.declarations.by_name:
             declaration = self.declarations.of(function, call)
             if declaration is not None:
-                return declared.act(self, declaration, call)
+                return declared.act(self, declaration, call, self._signature(function))
         match function:
             case Choice(options=options) if all(guards for _, guards in options):
                 return self._invoke_one_of(options, call)
@@ -196,6 +196,15 @@ class Invocations(Conditions):
             case Object(cls=cls):
                 return table.call_object(self, function, call) or self._invoke_unknown(function, call)
         return self._invoke_unknown(function, call)
+
+    def _signature(self, function: Value) -> list[str]:
+        """The names of what a function of the project takes by position; none of others."""
+        inner = function.function if isinstance(function, Bound) else function
+        node = self.function_node(inner) if isinstance(inner, Function) else None
+        if node is None:
+            return []
+        names = [param.name.value for param in (*node.params.posonly_params, *node.params.params)]
+        return names[1:] if isinstance(function, Bound) else names
 
     def _as_context(self, function: Function, call: Call, self_value: Value | None) -> Value | None:
         """The context that a call of a decorated generator makes; None for other functions."""

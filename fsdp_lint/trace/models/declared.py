@@ -62,7 +62,7 @@ class Declared:
         """A callee's dotted name, and whether its last part alone may name it."""
         match function:
             case External(dotted=dotted):
-                return dotted, False
+                return dotted, "." not in call.name
             case Bound(function=inner):
                 return self._dotted(inner), True
             case Function():
@@ -100,9 +100,10 @@ def of_framework(run: Machine, dotted: str, call: Call) -> Value | None:
     return None
 
 
-def act(run: Machine, declaration: Declaration, call: Call) -> Value:
-    """What a call of a declared function does."""
-    values = [_argument(call, at) for at in declaration.args]
+def act(run: Machine, declaration: Declaration, call: Call, signature: Listing[str] = ()) -> Value:
+    """What a call of a declared function does; `signature` has the names of what it takes, where they can be seen."""
+    names = signature or _as_many(declaration, call)
+    values = [_argument(call, at, names) for at in declaration.args]
     first = values[0]
     match declaration.kind:
         case "rank-guards":
@@ -121,10 +122,17 @@ def act(run: Machine, declaration: Declaration, call: Call) -> Value:
     return _optimizer(run, call, first)
 
 
-def _argument(call: Call, at: int | str) -> Value | None:
-    if isinstance(at, str):
-        return call.kwargs.get(at)
-    return call.args[at] if at < len(call.args) else None
+def _as_many(declaration: Declaration, call: Call) -> list[str]:
+    """The declared names as those of the arguments of a call that gives just as many, and none of them by name."""
+    names = [at for at in declaration.args if isinstance(at, str) and at not in call.kwargs]
+    return names if len(names) == len(declaration.args) == len(call.args) else []
+
+
+def _argument(call: Call, at: int | str, names: Listing[str] = ()) -> Value | None:
+    """The argument at a position or of a name; `names` are those of the positions."""
+    name = at if isinstance(at, str) else names[at] if at < len(names) else ""
+    position = at if isinstance(at, int) else names.index(at) if at in names else len(call.args)
+    return call.get(position, name)
 
 
 def _shard(run: Machine, call: Call, module: Value | None) -> Value:
