@@ -11,6 +11,7 @@ from fsdp_lint.engine import analyse
 from fsdp_lint.settings import Settings
 from fsdp_lint.source.words import Words
 from fsdp_lint.trace.models import fsdp, fsdp1, moved
+from fsdp_lint.trace.models.declared import FRAMEWORKS
 from fsdp_lint.trace.models.words import WORDS
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
@@ -38,6 +39,10 @@ def test_what_the_tables_name_passes(name: str) -> None:
     module, _, last = name.rpartition(".")
     assert SPEAKING.are_in(f"from {module} import {last}\n".encode())
     assert SPEAKING.are_in(f"import {name}\n".encode())
+
+
+def test_functions_of_frameworks_that_shard_pass() -> None:
+    assert [name for name in sorted(FRAMEWORKS.words) if not SPEAKING.are_in(f"made = {name}(model)\n".encode())] == []
 
 
 def test_a_part_of_a_word_does_not_pass() -> None:

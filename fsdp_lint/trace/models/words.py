@@ -13,6 +13,12 @@ WORDS = frozenset(
         "FSDPStrategy",
         "fsdp_config",
         "full_shard",  # in a text: `fsdp="full_shard auto_wrap"`
+        # Functions of frameworks that shard what they get.
+        "shard_model",
+        "fsdp2_prepare_model",
+        "apply_fsdp",
+        "apply_fsdp2",
+        "apply_fsdp_to_decoder",
         # Modules whose imports rules ask for; a function does not reach FSDP by naming one.
         "torch.distributed.fsdp",
         "torch.distributed.checkpoint",
