@@ -10,7 +10,8 @@ state dict is saved under a test of the rank and goes nowhere else.
 
 Every rank builds the whole model on its GPU, beside its shards, to drop it again. Measured on torch 2.13.0 with two
 ranks: without `cpu_offload` all ranks hold all entries; with it rank 0 holds them, in CPU memory, and the others hold
-none. For 16-bit weights of 70 G parameters that is 140 GB a GPU, which is where the job dies: at the first save.
+none. For 16-bit weights of 70 G parameters that is 140 GB a GPU, which is where the job dies: at the first save. With
+FSDP1's `offload_to_cpu=True` alone each rank of a host holds all of it in the memory of that host.
 
 ## How to mend it
 
@@ -52,9 +53,10 @@ def check(trace: Trace) -> Iterator[Finding]:
         model = model_of(taken.state)
         if not saves or rank_guard(taken) is not None or trace.sharded(model, taken) is None:
             continue
+        where = "on its device" if flags != ["rank0_only"] else "in CPU memory"
         yield Finding(
             at=taken,
-            message=f"every rank gathers the whole state of `{called(model)}` on its device, and only some save it",
+            message=f"every rank gathers the whole state of `{called(model)}` {where}, and only some save it",
             because=[(saves[0], "it is saved here")],
             fix=_fix(trace, taken, config, flags),
         )
