@@ -22,7 +22,7 @@ In `TrainingArguments(fsdp=..., fsdp_config={...})`, TRL's configs, `FullySharde
   without its optimizer, or of an optimizer without its model, with `fsdp_version=2`;
 - in Lightning's strategy: `activation_checkpointing` and `activation_checkpointing_policy`, `process_group` and
   `device_mesh`, `HYBRID_SHARD` with neither of these nor a wrap policy; and `gradient_clip_val` in the Trainer that
-  gets the strategy, with clipping by norm.
+  gets the strategy or its name (`strategy="fsdp"`), with clipping by norm.
 
 ## Why it is wrong
 

@@ -131,10 +131,10 @@ def _lightning(run: Machine, last: str, call: Call, made: Value) -> None:
 
 
 def _fit(run: Machine, trainer: Object, call: Call) -> None:
-    """`trainer.fit(model)` of Lightning with FSDPStrategy, where the model leaves clipping to the Trainer."""
-    strategy, model = trainer.kwargs.get("strategy"), call.get(0, "model")
+    """`trainer.fit(model)` with FSDPStrategy or its name, where the model leaves clipping to the Trainer."""
+    model = call.get(0, "model")
     lightning.fit(run, trainer, model, call)
-    if not isinstance(strategy, Object) or strategy.cls.rpartition(".")[2] != STRATEGY:
+    if not lightning.shards_by_itself(trainer):
         return
     if isinstance(model, Module) and model.cls is not None:
         if not isinstance(run.attribute(model, "configure_gradient_clipping"), Bound):

@@ -95,12 +95,17 @@ def fabric_call(run: Machine, owner: Object, method: str, call: Call) -> Value |
     return None
 
 
+def shards_by_itself(trainer: Object) -> bool:
+    """True where a Trainer gets FSDPStrategy, or its name."""
+    strategy = trainer.kwargs.get("strategy")
+    made = isinstance(strategy, Object) and strategy.cls.rpartition(".")[2] == "FSDPStrategy"
+    return made or constant_name(strategy) in ("fsdp", "fsdp_cpu_offload")
+
+
 def fit(run: Machine, trainer: Object, model: Value | None, call: Call) -> None:
     """`trainer.fit(model)` with a strategy that shards by itself: the hooks of a module of the project are run. What
     `training_step` gives has its backward; nothing, none."""
-    strategy = trainer.kwargs.get("strategy")
-    sharding = isinstance(strategy, Object) and strategy.cls.rpartition(".")[2] == "FSDPStrategy"
-    if not sharding and constant_name(strategy) not in ("fsdp", "fsdp_cpu_offload"):
+    if not shards_by_itself(trainer):
         return
     if not isinstance(model, Module) or model.cls is None:
         return
