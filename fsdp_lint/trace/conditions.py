@@ -262,7 +262,8 @@ class Conditions(Calls):
         for one, other in ((left, right), (right, left)):
             module = table.class_named(one)
             if module is not None:
-                return self._of_kind(("named", module.number, type(op).__name__, self._in_key(other)), module)
+                asked_for = ("named", module.number, type(op).__name__, self._in_key(other))
+                return self._of_kind(asked_for, module, asked=(other,))
         if isinstance(left, Choice) and len(left.options) <= 4:
             key = (type(op).__name__, self._in_key(right))
             return self._truth_of_choice(left, lambda option: self.compare(option, op, right, node), *key)

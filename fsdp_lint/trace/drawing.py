@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from fsdp_lint.trace.events import Shard
 from fsdp_lint.trace.granularity import CONTAINERS, last_name
 from fsdp_lint.trace.trace import covers, related
-from fsdp_lint.trace.values import Class, External, Literal, Module, Sequence, Unknown, Value, class_name, made_of
+from fsdp_lint.trace.values import (
+    Class,
+    Const,
+    External,
+    Literal,
+    Module,
+    Sequence,
+    Unknown,
+    Value,
+    class_name,
+    made_of,
+)
+
+LAYERS = re.compile(r"_no_split_modules|(layer|block)\w*_(cls|class)|wrap_modules")
 
 
 def may_shard_itself(shard: Shard, model: Value) -> bool:
@@ -66,10 +80,22 @@ def _outcome(key: tuple[Any, ...], test: Literal, drawn: Module, model: Value) -
             known = _among(test, other)
             items = known.items if isinstance(known, Sequence) and known.exact else []
             return _one_of(tuple(map(class_name, items)), test, model) if items else None
+        case ("named", drawn.number, _, _) if test.values:
+            return _among_names(test.values[0], test, model)
         case ("truth", number) if (answer := _among(test, number)) is not None:
             # `name.startswith("layers")`: the model's own name is empty.
             return False if any(_is_name(one, drawn) for one in made_of(answer)) else None
     return None
+
+
+def _among_names(names: Value, test: Literal, model: Value) -> bool | None:
+    """Whether the name of the model's class is this, or among these."""
+    if isinstance(names, Sequence) and names.exact and all(isinstance(item, Const) for item in names.items):
+        return _one_of(tuple(str(item.value) for item in names.items if isinstance(item, Const)), test, model)
+    if isinstance(names, Const) and isinstance(names.value, str):
+        return _one_of((names.value,), test, model)
+    # Settings that list the classes of layers do not list that of the model.
+    return False if any(LAYERS.search(f"{one.name} {one.key}") for one in made_of(names)) else None
 
 
 def _among(test: Literal, number: Any) -> Value | None:
