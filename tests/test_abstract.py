@@ -175,3 +175,9 @@ def test_runs_ask_only_for_what_both_trees_have() -> None:
         path.name for path in (ROOT / "fsdp_lint" / "trace").rglob("*.py") if "children(node)" in path.read_text()
     }
     assert asking == set()
+
+
+def test_a_site_is_the_same_whenever_it_is_made() -> None:
+    source = Source(Path("x.py"), "f(1)\n")
+    early = Site(source, source.tree.body[0])
+    assert Site(source, early.node) == early and Site(source, source.abstract.body[0]) == early

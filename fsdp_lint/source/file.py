@@ -107,7 +107,9 @@ class Source:
 
     def of_run(self, node: cst.CSTNode) -> cst.CSTNode:
         """The node of `abstract` for one of `tree`, where it has one; a node of `abstract` is its own."""
-        return self._twins.abstract(node) if "_twins" in self.__dict__ else node
+        if "tree" not in self.__dict__ or self._abstract is None:  # there is one tree only
+            return node
+        return self._twins.abstract(node)
 
     def row(self, call: cst.CSTNode) -> int:
         """The row of a call, from 1, by its node in either tree."""
