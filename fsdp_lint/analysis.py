@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +18,8 @@ from fsdp_lint.trace.events import ConfigureFSDP, ImportNames, Shard, ShardEach
 from fsdp_lint.trace.interpret import Interpreter
 from fsdp_lint.trace.models import configs, fsdp, moved, table
 from fsdp_lint.trace.models.declared import FRAMEWORKS, Declared
-from fsdp_lint.trace.models.words import ARGUMENTS, WORDS
+from fsdp_lint.trace.models.launchers import belongs
+from fsdp_lint.trace.models.words import ARGUMENTS, LAUNCHED, WORDS
 from fsdp_lint.trace.registries import Filler, fillers
 from fsdp_lint.trace.trace import Trace
 
@@ -31,10 +31,6 @@ REACHING = ARGUMENTS | FRAMEWORKS.words | set(fsdp.FUNCTION_POLICIES) | {word fo
 STATEMENTS_IN_ALL = 160_000
 KEPT_FOR_THE_REST = 0.3
 STATEMENTS_PER_LINE = 0.4
-# By these a program may be one that the file for accelerate's launcher is for.
-LAUNCHED = ARGUMENTS | {"Accelerator"}
-PROGRAMS = frozenset({"src", "scripts", "script", "train", "training"})
-SETTINGS_FOLDER = re.compile(r"\.?((accelerate|fsdp|launch(er)?)[_-]?)?(conf|config)s?|accelerate", re.IGNORECASE)
 SHARDING = {*fsdp.GENERATION_1, *fsdp.GENERATION_2}
 
 
@@ -46,14 +42,6 @@ def project(
 ) -> Project:
     """The files below `root`, with the further `roots` where imports are looked for, as an analysis needs them."""
     return Project(root, [root / folder for folder in roots], refuse, table.known, texts, indexes)
-
-
-def belongs(launcher: Path, program: Path) -> bool:
-    """True where a file for the launcher lies with a program: in its folder, in a folder of settings beside it, or
-    above one that is for programs only by its name."""
-    home = launcher.parent.parent if SETTINGS_FOLDER.fullmatch(launcher.parent.name) else launcher.parent
-    below = program.parent.name in PROGRAMS and program.parent.parent == home
-    return program.parent in (launcher.parent, home) or below
 
 
 class Analysis:

@@ -16,6 +16,7 @@ from fsdp_lint.findings import Applicability, Coverage, LocatedFinding, Report
 from fsdp_lint.settings import Settings, torch_range
 from fsdp_lint.source.discover import NOTEBOOK, SETTINGS, discover, surroundings
 from fsdp_lint.source.words import Words, spelled_out
+from fsdp_lint.trace.models.launchers import belongs
 
 # Rules, tables and parsers are imported where a file that speaks of FSDP is found: most files do not.
 if TYPE_CHECKING:
@@ -230,10 +231,11 @@ def _deep_and_undisturbed() -> Iterator[None]:
 def _seeds(scope: _Scope, sharding: Sequence[str] = ()) -> tuple[list[Path], list[str]]:
     """The files whose bytes speak of FSDP, or of a function that the user declares to shard; those with which a file
     for accelerate's launcher lies, where they speak of what that launches."""
-    from fsdp_lint.trace.models.words import WORDS
+    from fsdp_lint.trace.models.words import LAUNCHED, WORDS
 
     own = {text.partition("(")[0].strip().rpartition(".")[2] for text in sharding}
     words = Words(WORDS | own)
+    launched = Words(WORDS | own | LAUNCHED) if scope.launchers else words
     seeds, errors = [], []
     for path in scope.universe:
         try:
@@ -242,18 +244,10 @@ def _seeds(scope: _Scope, sharding: Sequence[str] = ()) -> tuple[list[Path], lis
             if path in scope.reported:
                 errors.append(f"{path}: cannot be read: {error.strerror or error}")
             continue
-        if words.are_in(spelled_out(path, data)) or _launched(scope, path, data):
+        near = any(belongs(launcher, path) for launcher in scope.launchers)
+        if (launched if near else words).are_in(spelled_out(path, data)):
             seeds.append(path)
     return seeds, errors
-
-
-def _launched(scope: _Scope, path: Path, data: bytes) -> bool:
-    if not scope.launchers:
-        return False
-    from fsdp_lint.analysis import LAUNCHED, belongs
-
-    near = any(belongs(launcher, path) for launcher in scope.launchers)
-    return near and Words(LAUNCHED).are_in(spelled_out(path, data))
 
 
 class Judge:

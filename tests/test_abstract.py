@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import libcst as cst
 import pytest
 
 from fsdp_lint.source.file import Site, Source
-from fsdp_lint.source.structure import inner
+from fsdp_lint.source.structure import inner, program_below
 
 ROOT = Path(__file__).parent.parent
 FILES = [*sorted(ROOT.glob("fixtures/*/*.py"))[::8], *ROOT.glob("tests/trace/*.py"), *ROOT.glob("fsdp_lint/**/*.py")]
@@ -92,17 +91,10 @@ match x:
 '''
 
 
-def nodes(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    """The node and all in it."""
-    yield node
-    for each in inner(node):
-        yield from nodes(each)
-
-
 def unpaired(source: Source) -> list[str]:
     """What a run would see of the file that LibCST's tree does not have, or has otherwise."""
     found: list[str] = []
-    for node in nodes(source.abstract):
+    for node in program_below(source.abstract):
         twin = source.concrete(node)
         if twin is node:
             if not isinstance(node, cst.FormattedStringText | cst.FormattedStringExpression):
@@ -157,7 +149,7 @@ def test_our_own_files_and_an_eighth_of_the_fixtures_are_seen_alike() -> None:
 
 def test_a_site_is_the_same_from_either_tree() -> None:
     source = Source(Path("x.py"), "x = 1\n\n\ndef f():\n    return (\n        g(1)\n    )\n")
-    call = next(node for node in nodes(source.abstract) if isinstance(node, cst.Call))
+    call = next(node for node in program_below(source.abstract) if isinstance(node, cst.Call))
     seen = Site(source, call)
     assert seen.row == 6
     written = Site(source, seen.node)

@@ -9,7 +9,8 @@ import libcst as cst
 import pytest
 from libcst.metadata import MetadataWrapper, PositionProvider
 
-from fsdp_lint.source.file import Source, Span, below, children
+from fsdp_lint.source.file import Source, Span
+from fsdp_lint.source.structure import below, children
 from fsdp_lint.source.text import decode
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"

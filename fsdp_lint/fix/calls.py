@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from fsdp_lint.fix.edits import ChangeCall
 from fsdp_lint.fix.names import names_of, names_used, path_of
-from fsdp_lint.source.file import Site, children
+from fsdp_lint.source.file import Site
+from fsdp_lint.source.structure import children
 
 if TYPE_CHECKING:
     import libcst as cst
@@ -85,9 +86,7 @@ def call_on(call: Site, first: str) -> str | None:
         kept.append(arg)
     code = cst.Module([]).code_for_node
     words = [first, *(code(arg.with_changes(comma=cst.MaybeSentinel.DEFAULT)).strip() for arg in kept)]
-    if any("\n" in word or "\r" in word for word in words):
-        return None
-    return f"{code(node.func)}({', '.join(words)})"
+    return _on_one_row(code(node.func), words)
 
 
 def changed_call(edit: ChangeCall, first: str) -> str | None:
@@ -109,9 +108,14 @@ def changed_call(edit: ChangeCall, first: str) -> str | None:
         name = edit.rename.get(name, name)
         words.append(f"{name}={put.pop(name, None) or code(arg.value)}" if name else f"{arg.star}{code(arg.value)}")
     words += [f"{name}={text}" for name, text in put.items()]
+    return _on_one_row(edit.function or code(node.func), words)
+
+
+def _on_one_row(function: str, words: Sequence[str]) -> str | None:
+    """A call with these arguments; None where one of them takes several rows."""
     if any("\n" in word or "\r" in word for word in words):
         return None
-    return f"{edit.function or code(node.func)}({', '.join(words)})"
+    return f"{function}({', '.join(words)})"
 
 
 def for_each(call: Site, lists: Sequence[str]) -> str | None:

@@ -12,6 +12,7 @@ from fsdp_lint.fix.edits import Edit, EnsureImport, Replace, Wrap
 from fsdp_lint.fix.ranks import AllRanks, Collected, above_rank_test, by_all_ranks, on_rank_zero, opened_around
 from fsdp_lint.fix.spelling import spelled
 from fsdp_lint.source.file import Site
+from fsdp_lint.source.structure import below
 from fsdp_lint.trace.events import Backward, BuildOptimizer, Event, LoadState, Save, Step, TakeState
 from fsdp_lint.trace.models.checkpoint import STATE
 from fsdp_lint.trace.reading import cut_at
@@ -72,15 +73,10 @@ def _plain(statement: Site) -> bool:
     """True for what all ranks run alike: a simple statement, or a loop, with nothing in it that is done or left out."""
     import libcst as cst
 
-    todo: list[cst.CSTNode] = [statement.node]
     if not isinstance(statement.node, cst.SimpleStatementLine | cst.For):
         return False
-    while todo:
-        node = todo.pop()
-        if isinstance(node, cst.If | cst.IfExp | cst.While | cst.Try | cst.With | cst.Continue | cst.Break):
-            return False
-        todo.extend(node.children)
-    return True
+    apart = cst.If | cst.IfExp | cst.While | cst.Try | cst.With | cst.Continue | cst.Break
+    return not any(isinstance(node, apart) for node in below(statement.node))
 
 
 def _speaks_of(event: Event, cut: Site) -> bool:

@@ -34,7 +34,8 @@ from fsdp_lint.fix.imports import import_edits, renamed
 from fsdp_lint.fix.lines import Lines, Refused
 from fsdp_lint.fix.moves import can_move_after as can_move_after
 from fsdp_lint.fix.moves import movable_around as movable_around
-from fsdp_lint.source.file import Site, Source, children
+from fsdp_lint.source.file import Site, Source
+from fsdp_lint.source.structure import children
 
 if TYPE_CHECKING:
     import libcst as cst

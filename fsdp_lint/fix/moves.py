@@ -9,7 +9,8 @@ from weakref import WeakKeyDictionary
 from fsdp_lint.fix.arguments import argument
 from fsdp_lint.fix.blocks import between, common_block, is_statement, stands_alone, statement_of
 from fsdp_lint.fix.names import Names, beginnings, names_of, path_of
-from fsdp_lint.source.file import Site, Source, below, children
+from fsdp_lint.source.file import Site, Source
+from fsdp_lint.source.structure import below, children
 
 if TYPE_CHECKING:
     import libcst as cst

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from fsdp_lint.source.file import children
+from fsdp_lint.source.structure import children
 
 if TYPE_CHECKING:
     import libcst as cst

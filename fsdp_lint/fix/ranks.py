@@ -12,7 +12,8 @@ from fsdp_lint.fix.calls import free_name
 from fsdp_lint.fix.edits import Edit, Guard, InsertBefore, RemoveStatement, Replace
 from fsdp_lint.fix.names import beginnings, names_bound, names_used
 from fsdp_lint.fix.spelling import spelled
-from fsdp_lint.source.file import Site, children
+from fsdp_lint.source.file import Site
+from fsdp_lint.source.structure import children
 
 if TYPE_CHECKING:
     import libcst as cst

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from fsdp_lint.fix.edits import Replace
 from fsdp_lint.fix.names import names_of
-from fsdp_lint.source.file import Site, below
+from fsdp_lint.source.file import Site
+from fsdp_lint.source.structure import below
 
 if TYPE_CHECKING:
     import libcst as cst

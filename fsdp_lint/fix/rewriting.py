@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from fsdp_lint.fix.arguments import text_of
 from fsdp_lint.fix.blocks import stands_alone, statement_of
 from fsdp_lint.fix.moves import leaves_block
-from fsdp_lint.source.file import Site, children
+from fsdp_lint.source.file import Site
+from fsdp_lint.source.structure import below
 
 if TYPE_CHECKING:
     import libcst as cst
@@ -63,9 +64,8 @@ def without_with(call: Site, before: str, behind: str) -> tuple[Site, str] | Non
 def _has_long_text(node: cst.CSTNode) -> bool:
     import libcst as cst
 
-    if isinstance(node, cst.SimpleString | cst.FormattedString):
-        return "\n" in cst.Module([]).code_for_node(node)
-    return any(_has_long_text(child) for child in children(node))
+    code = cst.Module([]).code_for_node
+    return any("\n" in code(one) for one in below(node) if isinstance(one, cst.SimpleString | cst.FormattedString))
 
 
 def as_copy(target: Site) -> str | None:

@@ -157,7 +157,7 @@ class Abstract(Expressions):
                 cst.ExceptStarHandler if star else cst.ExceptHandler,
                 body=self.block(each.body),
                 type=self.optional(each.type),
-                name=self._bound(named(each.name) if each.name is not None else None),
+                name=self._bound(_name(each.name)),
             )
             for each in node.handlers
         ]
@@ -263,7 +263,7 @@ class Abstract(Expressions):
             made(
                 cst.ImportAlias,
                 name=dotted(node.name),
-                asname=self._bound(named(node.asname) if node.asname is not None else None),
+                asname=self._bound(_name(node.asname)),
             )
             for node in nodes
         ]

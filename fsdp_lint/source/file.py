@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
-import operator
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from fsdp_lint.source.structure import children
 from fsdp_lint.source.text import Unreadable, parse
 
 if TYPE_CHECKING:
@@ -143,46 +141,6 @@ class Source:
         while above is not None and above is not self.tree:
             statement, above = above, self.parent(above)
         return Span(*self._positions.of(node, statement if above is self.tree else None))
-
-
-def children(node: cst.CSTNode) -> list[cst.CSTNode]:
-    """What `node.children` gives, but for blanks and line ends, in a tenth of the time: it matters where a whole file
-    is walked. They come in the order of the fields."""
-    found: list[cst.CSTNode] = []
-    for value in _fields(node.__class__)(node):
-        kind = value.__class__
-        if kind is tuple or kind is list:
-            found.extend(item for item in value if _is_node(item.__class__))
-        elif _is_node(kind):
-            found.append(value)
-    return found
-
-
-@functools.cache
-def _fields(kind: type[cst.CSTNode]) -> Callable[[cst.CSTNode], tuple[Any, ...]]:
-    """What gives the values of all fields of a node of this class that may hold nodes."""
-    names = [field.name for field in dataclasses.fields(kind) if field.type != "str"]
-    if len(names) > 1:
-        return operator.attrgetter(*names)
-    return lambda node: tuple(getattr(node, name) for name in names)
-
-
-@functools.cache
-def _is_node(kind: type[Any]) -> bool:
-    """Whether values of this class are nodes, and more than blanks; `isinstance` takes long with LibCST's classes,
-    which are abstract."""
-    import libcst as cst
-
-    return issubclass(kind, cst.CSTNode) and not issubclass(kind, cst.SimpleWhitespace | cst.Newline)
-
-
-def below(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    """The node and all nodes in it."""
-    todo = [node]
-    while todo:
-        one = todo.pop()
-        yield one
-        todo.extend(children(one))
 
 
 class Site:

@@ -61,7 +61,7 @@ def definitions(source: Source) -> dict[str, cst.FunctionDef | cst.ClassDef]:
     def walk(body: cst.BaseSuite | cst.Module, prefix: str) -> None:
         for statement in body.body:
             if isinstance(statement, cst.FunctionDef):
-                if not any("overload" in _words(d.decorator) for d in statement.decorators):
+                if not any("overload" in table.words(d.decorator) for d in statement.decorators):
                     found[prefix + statement.name.value] = statement
             elif isinstance(statement, cst.ClassDef):
                 found[prefix + statement.name.value] = statement
@@ -78,12 +78,6 @@ def definitions(source: Source) -> dict[str, cst.FunctionDef | cst.ClassDef]:
 
     walk(source.abstract, "")
     return found
-
-
-def _words(node: cst.CSTNode) -> set[str]:
-    if isinstance(node, cst.Name):
-        return {node.value}
-    return {word for child in inner(node) for word in _words(child)}
 
 
 def is_tracked(value: Value) -> bool:
@@ -536,7 +530,7 @@ class Calls(State):
 
     def guard_decorator(self, decorator: cst.Decorator) -> None:
         """Takes for granted what a decorator lets through, by its name."""
-        words = _words(decorator.decorator)
+        words = table.words(decorator.decorator)
         if any(RANK_ZERO.search(word) for word in words) and not words & {"property", "contextmanager"}:
             key = ("rank", "world", 0)
             self.assume((Literal(key, True, "rank", depth=len(self.stack)),))
@@ -663,7 +657,7 @@ class Calls(State):
             return Unknown()
         self.frames.append(frame)
         try:
-            if isinstance(node, cst.Call) and _words(node.func) & {"field", "Field"}:
+            if isinstance(node, cst.Call) and table.words(node.func) & {"field", "Field"}:
                 for arg in node.args:
                     keyword = arg.keyword.value if arg.keyword else ""
                     if keyword == "default":
@@ -684,7 +678,7 @@ class Calls(State):
 
 def _keeps_results(node: cst.FunctionDef) -> bool:
     """True for a function that gives the same thing each time: functools.cache and lru_cache."""
-    return any(_words(each.decorator) & {"cache", "lru_cache"} for each in node.decorators)
+    return any(table.words(each.decorator) & {"cache", "lru_cache"} for each in node.decorators)
 
 
 def _plain_call(function: Function, call: Call) -> tuple[object, ...] | None:

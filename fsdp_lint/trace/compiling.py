@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fsdp_lint.source.file import Site, below
+from fsdp_lint.source.file import Site
+from fsdp_lint.source.structure import below
 from fsdp_lint.trace.events import Compile, Shard
 from fsdp_lint.trace.trace import Trace, related
 from fsdp_lint.trace.values import Module, exclusive

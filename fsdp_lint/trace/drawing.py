@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from fsdp_lint.trace.events import Shard
 from fsdp_lint.trace.granularity import CONTAINERS, last_name
+from fsdp_lint.trace.models import frameworks
 from fsdp_lint.trace.trace import covers, related
 from fsdp_lint.trace.values import (
     Class,
@@ -20,8 +20,6 @@ from fsdp_lint.trace.values import (
     class_name,
     made_of,
 )
-
-LAYERS = re.compile(r"_no_split_modules|(layer|block)\w*_(cls|class)|wrap_modules")
 
 
 def may_shard_itself(shard: Shard, model: Value) -> bool:
@@ -94,8 +92,7 @@ def _among_names(names: Value, test: Literal, model: Value) -> bool | None:
         return _one_of(tuple(str(item.value) for item in names.items if isinstance(item, Const)), test, model)
     if isinstance(names, Const) and isinstance(names.value, str):
         return _one_of((names.value,), test, model)
-    # Settings that list the classes of layers do not list that of the model.
-    return False if any(LAYERS.search(f"{one.name} {one.key}") for one in made_of(names)) else None
+    return False if any(frameworks.NAMES_LAYERS.search(f"{one.name} {one.key}") for one in made_of(names)) else None
 
 
 def _among(test: Literal, number: Any) -> Value | None:

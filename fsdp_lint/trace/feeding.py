@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
-from fsdp_lint.source.structure import inner
+from fsdp_lint.source.structure import program_below
 from fsdp_lint.trace.events import Backward, BuildLoader, Forward, MakeMesh, Seed, Shard
 from fsdp_lint.trace.trace import Trace, touches
 from fsdp_lint.trace.values import Class, Const, Instance, Object, Rank, Unknown, Value, WorldSize, made_of, parts
-
-if TYPE_CHECKING:
-    import libcst as cst
 
 # Words by which a file divides data among ranks, or a name says that a loader is not for training.
 DIVIDES = re.compile(
@@ -84,14 +80,8 @@ def _is_by_rank(dataset: Value) -> bool:
 def _speaks_of_ranks(cls: Class) -> bool:
     if cls.node is None:
         return True
-    words: set[str] = set()
-    todo: list[cst.CSTNode] = [cls.node]
-    while todo:
-        node = todo.pop()
-        value = getattr(node, "value", None)
-        if isinstance(value, str):
-            words.add(value)
-        todo.extend(inner(node))
+    values = (getattr(node, "value", None) for node in program_below(cls.node))
+    words = {value for value in values if isinstance(value, str)}
     return any(re.search(r"rank|world|shard|worker|Iterable|__iter__|distributed", word) for word in words)
 
 

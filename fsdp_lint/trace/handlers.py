@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import libcst as cst
 
-from fsdp_lint.source.structure import inner
+from fsdp_lint.source.structure import inner, program_below
 from fsdp_lint.trace.models import table
 
 Handler = cst.ExceptHandler | cst.ExceptStarHandler
@@ -46,11 +44,11 @@ def goes_on(decorator: cst.CSTNode) -> Handler | None:
         return None
     decorated = {
         params[0].name.value
-        for node in _nodes(decorator)
+        for node in program_below(decorator)
         if isinstance(node, cst.FunctionDef) and (params := [*node.params.posonly_params, *node.params.params])
     }
-    for node in _nodes(decorator):
-        if isinstance(node, cst.Try) and any(_calls(one, decorated) for one in _nodes(node.body)):
+    for node in program_below(decorator):
+        if isinstance(node, cst.Try) and any(_calls(one, decorated) for one in program_below(node.body)):
             handlers = [one for one in node.handlers if catches_all(one)]
             if handlers and not _makes_another(handlers[0].body):
                 return handlers[0]
@@ -60,15 +58,9 @@ def goes_on(decorator: cst.CSTNode) -> Handler | None:
 def _makes_another(node: cst.CSTNode) -> bool:
     """True where something that is made there may take the place of what has failed."""
     if isinstance(node, cst.Return | cst.Assign) and node.value is not None:
-        return any(isinstance(one, cst.Call) for one in _nodes(node.value))
+        return any(isinstance(one, cst.Call) for one in program_below(node.value))
     return any(_makes_another(child) for child in inner(node))
 
 
 def _calls(node: cst.CSTNode, names: set[str]) -> bool:
     return isinstance(node, cst.Call) and isinstance(node.func, cst.Name) and node.func.value in names
-
-
-def _nodes(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    yield node
-    for child in inner(node):
-        yield from _nodes(child)

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from fsdp_lint.trace.events import CheckClass, Collective, ConfigureFSDP, Event, Forward, SetStateType, Shard, TakeState
+from fsdp_lint.trace.models import lightning
 from fsdp_lint.trace.trace import Trace, called, runs_alone, touches
 from fsdp_lint.trace.values import (
     Const,
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 
 FSDP = frozenset({"FullyShardedDataParallel", "FSDPModule"})
 PLUGIN = "FullyShardedDataParallelPlugin"
-LIGHTNING = ("lightning", "pytorch_lightning", "lightning_fabric")
-STRATEGIES = frozenset({"FSDPStrategy", "ModelParallelStrategy"})
 FULL = "FULL_STATE_DICT"
 HOW = re.compile(r"distributed_type|DistributedType|fsdp|deepspeed|plugin|sharded", re.IGNORECASE)
 GATHERS = frozenset({"get_model_state_dict", "get_optimizer_state_dict", "get_state_dict", "FSDP.optim_state_dict"})
@@ -100,11 +99,8 @@ def runs_fsdp(trace: Trace, by: Value, event: Event) -> bool:
         if given is not None:
             return any(isinstance(one, Object) and one.cls.endswith(PLUGIN) for one, _ in options_of(given))
         return trace.launch is not None
-    if library in LIGHTNING:
-        strategy = by.kwargs.get("strategy")
-        if isinstance(strategy, Object):
-            return strategy.cls.rpartition(".")[2] in STRATEGIES
-        return isinstance(strategy, Const) and str(strategy.value) in ("fsdp", "fsdp_cpu_offload")
+    if library in lightning.LIBRARIES:
+        return lightning.runs_fsdp(by)
     return last.endswith("Trainer") and _gathers_on_save(trace, by, event)
 
 

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from fsdp_lint.source.file import Site
 
 PLUGIN = "FullyShardedDataParallelPlugin"
-STRATEGY = "FSDPStrategy"
 LIBRARIES = ("transformers", "trl", "accelerate")
 # The variable by which accelerate's launcher asks for FSDP, and its option.
 VARIABLE = "USE_FSDP"
@@ -125,7 +124,7 @@ def _places(said: dict[object, object], block: dict[object, object]) -> Iterator
 
 def _lightning(run: Machine, last: str, call: Call, made: Value) -> None:
     """`FSDPStrategy(...)`."""
-    if last == STRATEGY:
+    if last == lightning.STRATEGY:
         arguments: dict[str, Value] = {} if not call.open else {"**": Unknown()}
         run.emit(ConfigureFSDP, call.site, by="strategy", options=dict(call.kwargs), arguments=arguments, made=made)
 

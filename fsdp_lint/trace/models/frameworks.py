@@ -79,6 +79,8 @@ NO_SHARDERS = ("peft.", "liger_kernel.")
 IS_MODEL = re.compile(r"^(?!_)(.*(model|module|network|block|layer|transformer)s?|(.*_)?net|h)$", re.IGNORECASE)
 # Methods and attributes that only models have which are lists of blocks with something around them.
 HAS_BLOCKS = frozenset({"gradient_checkpointing_enable", "enable_gradient_checkpointing", "_no_split_modules"})
+# Attributes and settings that list the classes of layers, and so not that of the model.
+NAMES_LAYERS = re.compile(r"_no_split_modules|(layer|block)\w*_(cls|class)|wrap_modules")
 
 MODEL_LIBRARIES = ("transformers", "diffusers", "timm", "torchvision.models", "open_clip", "peft", "x_transformers")
 MODEL_NAME = re.compile(r"(Model|For[A-Z]\w+|LMHead\w*|Transformer\w*|UNet\w*|ViT|VisionTransformer|Autoencoder\w*)$")

@@ -33,6 +33,7 @@ METHODS_OF_FSDP2 = frozenset(
         "reshard",
     }
 )
+OF_ONE_GENERATION = METHODS_OF_ITS_OWN | METHODS_OF_FSDP2
 # Static functions by how a module that FSDP1 did not wrap takes them (measured, torch 2.13.0).
 STATIC = {
     "summon_full_params": "does nothing",
@@ -106,7 +107,7 @@ def _static(name: str) -> Handler:
 def has_attribute(run: Machine, call: Call) -> Value | None:
     """What `hasattr(module, name)` says of a method that only one generation has; None where that is not known."""
     owner, name = call.first(), constant_name(call.get(1, ""))
-    if name not in METHODS_OF_ITS_OWN | METHODS_OF_FSDP2:
+    if name not in OF_ONE_GENERATION:
         return None
     if isinstance(owner, Choice):
         return run.test_each(owner, lambda one: _has(run, one, name, call), "hasattr", name)
@@ -122,7 +123,7 @@ def _has(run: Machine, owner: Value, name: str, call: Call) -> bool | None:
 
 def has_method(run: Machine, owner: Value, name: str) -> bool | None:
     """Whether a module has a method that only one generation has, by how it was sharded; None where it is not known."""
-    if not isinstance(owner, Module) or name not in METHODS_OF_ITS_OWN | METHODS_OF_FSDP2:
+    if not isinstance(owner, Module) or name not in OF_ONE_GENERATION:
         return None
     fsdp1, ddp, fsdp2 = (run.is_instance(owner, External(dotted=cls)) is True for cls in (NAMES[0], DDP, FSDP2))
     if name in METHODS_OF_FSDP2:
@@ -135,7 +136,7 @@ def has_method(run: Machine, owner: Value, name: str) -> bool | None:
 def missing(run: Machine, call: Call, name: str) -> Value | None:
     """What `getattr(module, name, default)` gives where the module has no such method, by how it was sharded."""
     default = call.get(2, "default")
-    if default is None or name not in METHODS_OF_ITS_OWN | METHODS_OF_FSDP2:
+    if default is None or name not in OF_ONE_GENERATION:
         return None
 
     def of_one(owner: Value) -> Value:

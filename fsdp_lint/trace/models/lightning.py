@@ -20,6 +20,7 @@ from fsdp_lint.trace.values import (
 )
 
 LIBRARIES = ("lightning", "pytorch_lightning", "lightning_fabric")
+STRATEGY = "FSDPStrategy"
 # Its constructor takes the function that shards; the other strategies shard by themselves, and look after optimizers.
 MODEL_PARALLEL = "ModelParallelStrategy"
 
@@ -96,10 +97,17 @@ def fabric_call(run: Machine, owner: Object, method: str, call: Call) -> Value |
 
 
 def shards_by_itself(trainer: Object) -> bool:
-    """True where a Trainer gets FSDPStrategy, or its name."""
+    """True where a Trainer or Fabric gets FSDPStrategy, or its name."""
     strategy = trainer.kwargs.get("strategy")
-    made = isinstance(strategy, Object) and strategy.cls.rpartition(".")[2] == "FSDPStrategy"
+    made = isinstance(strategy, Object) and strategy.cls.rpartition(".")[2] == STRATEGY
     return made or constant_name(strategy) in ("fsdp", "fsdp_cpu_offload")
+
+
+def runs_fsdp(trainer: Object) -> bool:
+    """True where a Trainer or Fabric shards by itself, or by the function of its strategy."""
+    strategy = trainer.kwargs.get("strategy")
+    made = isinstance(strategy, Object) and strategy.cls.rpartition(".")[2] == MODEL_PARALLEL
+    return made or shards_by_itself(trainer)
 
 
 def fit(run: Machine, trainer: Object, model: Value | None, call: Call) -> None:

@@ -44,3 +44,5 @@ ARGUMENTS = frozenset(
         "RLOOConfig",
     }
 )
+# By these a program may be one that the file for accelerate's launcher is for.
+LAUNCHED = ARGUMENTS | {"Accelerator"}
