@@ -750,11 +750,12 @@ def test_what_cannot_be_simulated_is_named(proved: Prove) -> None:
 
 
 def test_an_exchange_of_objects_is_no_full_memory_in_simulate(proved: Prove) -> None:
-    """What should come from the rank that is pretended is whatever lies in memory: a size, too."""
-    text = TRAIN.format(before="", after="dist.broadcast_object_list([None], src=1)\n" + OPTIMIZER, steps=3, end="")
+    """What should come from the rank that is pretended would be whatever lies in memory: here, a size of 1 TiB."""
+    exchange = "junk = torch.full((1,), 2**40)\ndel junk\ndist.broadcast_object_list([None], src=1)\n"
+    text = TRAIN.format(before="", after=exchange + OPTIMIZER, steps=3, end="")
     proof = proved(files={"train.py": text}, mode="simulate")
     assert not proof.ran
-    told = "broadcast_object_list exchanges objects, which the pretended group cannot do at train.py:14; --mode cpu"
+    told = "broadcast_object_list exchanges objects, which the pretended group cannot do at train.py:16; --mode cpu"
     assert told in proof.obstacle
 
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import functools
 import os
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+import torch
 import torch.distributed as dist
+from torch.overrides import TorchFunctionMode
 
 from fsdp_lint.verify.instrument import one_gpu
 from fsdp_lint.verify.instrument.mapping import Mapping
@@ -15,6 +18,7 @@ from fsdp_lint.verify.instrument.spawned import spawn_here
 from fsdp_lint.verify.plan import Plan
 
 _WITH_NCCL = ("nccl", "cuda")
+_SIZES_COME = ("broadcast_object_list", "recv_object_list")  # into memory that nobody wrote to
 
 
 def lead(plan: Plan, mapping: Mapping) -> None:
@@ -49,6 +53,31 @@ def lead(plan: Plan, mapping: Mapping) -> None:
     dist.init_process_group = dist.distributed_c10d.init_process_group = init_process_group
     dist.new_group = dist.distributed_c10d.new_group = group
     spawn_here(mapping)
+    if plan.mode == "simulate":
+        _receive_nothing()
+
+
+class _Zeros(TorchFunctionMode):
+    """Memory of which nobody said what is in it holds zeros."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return (torch.zeros if func is torch.empty else func)(*args, **(kwargs or {}))
+
+
+def _receive_nothing() -> None:
+    """An object of a rank that is pretended has 0 bytes, not as many as whatever lies in memory would make it."""
+    for name in _SIZES_COME:
+        setattr(dist.distributed_c10d, name, _in_zeros(getattr(dist, name)))
+        setattr(dist, name, getattr(dist.distributed_c10d, name))
+
+
+def _in_zeros(real: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(real)
+    def received(*args: Any, **kwargs: Any) -> Any:
+        with _Zeros():
+            return real(*args, **kwargs)
+
+    return received
 
 
 def _take_our_port(args: Any, kwargs: dict[str, Any], mapping: Mapping) -> None:
