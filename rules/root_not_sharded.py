@@ -32,6 +32,7 @@ rule speaks where a test of the class or of the name keeps it out. It is silent 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import takewhile
 
 from fsdp_lint.fix.calls import named_call, outer_call
 from fsdp_lint.fix.edits import Fix, InsertAfter
@@ -41,7 +42,7 @@ from fsdp_lint.trace.events import Freeze, Handed, LoadState, Shard
 from fsdp_lint.trace.granularity import asked_to_shard, has_each, is_trained, left_over, model_of
 from fsdp_lint.trace.models.frameworks import NO_SHARDERS, SHARDS
 from fsdp_lint.trace.trace import Trace, called, covers, related, touches
-from fsdp_lint.trace.values import Module, Value, exclusive
+from fsdp_lint.trace.values import Choice, Module, Value, exclusive, parts
 
 ATTRIBUTES = frozenset({"setattr", "delattr", "getattr", "hasattr"})
 
@@ -133,15 +134,29 @@ def _is_excused(trace: Trace, model: Value, inner: list[Shard]) -> bool:
 
 
 def _may_shard(event: Handed, model: Value, first: Shard) -> bool:
-    """True for unknown code that may shard the model itself: not what had it before its parts were sharded, and of the
-    model's own methods only those whose names say so."""
+    """True for unknown code that may shard the model itself: not what had it before its parts were sharded, nor what
+    has one part out of many, and of the model's own methods only those whose names say so."""
     if (
         event.to in ATTRIBUTES
+        or all(_is_one_of_many(part, model) for part in _parts_of(model, event))
         or event.to.startswith(NO_SHARDERS)
         or (event.entry == first.entry and event.order < first.order)
     ):
         return False
     return not event.to.startswith(f"{called(model)}.") or bool(SHARDS.search(event.to.rpartition(".")[2]))
+
+
+def _parts_of(model: Value, event: Handed) -> Iterator[Value]:
+    """What of the model a call to unknown code gets."""
+    for value in event.values:
+        yield from (part for part in parts(value) if not isinstance(part, Choice) and touches(part, model))
+
+
+def _is_one_of_many(part: Value, model: Value) -> bool:
+    """True for what is reached through an item of a list inside the model, or through one of its children; what
+    `modules()` gives may be the model itself."""
+    inner = takewhile(lambda one: one is not model, part.line())
+    return any(one.key.isdecimal() or (one.key == "[]" and getattr(one, "each", "") != "modules") for one in inner)
 
 
 def _fix(last: Shard, model: Value, inner: list[Shard]) -> Fix | None:

@@ -188,7 +188,7 @@ class Heat:
             attributes = index.body_attributes & (self.words | self.functions)
             return self.reaches(index.path, index.body_mentions, attributes)
         called = {call.name for call in index.calls if not call.function}
-        heads = {name.partition(".")[0] for name in called}
+        heads = index.handed | {name.partition(".")[0] for name in called}
         for name in called & index.assigned:
             heads |= index.contents.get(name, set())
         tails = {name.rpartition(".")[2] for name in called if "." in name}

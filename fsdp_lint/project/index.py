@@ -79,7 +79,7 @@ class FileIndex:
 
     `holders` are the global variables through which functions are reached by another name: lists, dicts, partials,
     second names. `contents` says for these, for what begins a decorator, and for imported names that are called at the
-    top, which names are put into them.
+    top, which names are put into them. `handed` are the names that calls at the top get as arguments.
     """
 
     path: Path
@@ -93,6 +93,7 @@ class FileIndex:
     contents: dict[str, set[str]] = field(default_factory=dict)
     body_mentions: set[str] = field(default_factory=set)
     body_attributes: set[str] = field(default_factory=set)
+    handed: set[str] = field(default_factory=set)
     has_main: bool = False
     calls: list[CallLine] = field(default_factory=list)
     inner_imports: dict[str, list[Import]] = field(default_factory=dict)
@@ -140,6 +141,9 @@ class _Indexer:
                 name = _dotted(node.func)  # type: ignore[attr-defined]
                 if name:
                     self.index.calls.append(CallLine(node.lineno, node.col_offset + 1, name, place))  # type: ignore[attr-defined]
+                if not place:
+                    given = (*node.args, *(each.value for each in node.keywords))  # type: ignore[attr-defined]
+                    self.index.handed |= {each.id for each in given if isinstance(each, ast.Name)}
                 match node:
                     case ast.Call(func=ast.Name(id="getattr"), args=[_, ast.Constant(value=str() as asked), *_]):
                         for _, attributes in sinks:

@@ -401,6 +401,8 @@ class Calls(State):
 
     def enter(self, function: Function, call: Call, self_value: Value | None = None) -> Value:
         """Runs a project function in place and returns its value."""
+        if self._recurses(call) and self._is_quiet_since(call):
+            return Unknown(inputs=tuple(call.values()))
         if len(self.frames) >= DEPTH or self._recurses(call):
             self.note_arguments(call, function.name)
             return Unknown(inputs=tuple(call.values()))
@@ -466,6 +468,12 @@ class Calls(State):
 
     def _recurses(self, call: Call) -> bool:
         return sum(site == call.site for site in self.stack) >= RECURSIONS
+
+    def _is_quiet_since(self, call: Call) -> bool:
+        """True when no event came of the calls of a function by itself, which has been run for the parts above."""
+        outer = tuple(self.stack[: self.stack.index(call.site) + 1])
+        last = self.trace.events[-1:]
+        return not any(event.stack[: len(outer)] == outer for event in last)
 
     def note_arguments(self, call: Call, name: str) -> None:
         """Where a call cannot be followed, its arguments go to code that is not known."""

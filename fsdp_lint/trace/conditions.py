@@ -202,9 +202,10 @@ class Conditions(Calls):
         return True
 
     def _truth_of_choice(
-        self, value: Choice, test: Callable[[Value], Condition | bool], *asked: Any
+        self, value: Choice, test: Callable[[Value], Condition | bool], *asked: Any, beside: tuple[Value, ...] = ()
     ) -> Condition | bool:
-        """The outcome of a test of one of several values; `asked` tells it from other tests of the same value."""
+        """The outcome of a test of one of several values; `asked` tells it from other tests of the same value, and
+        `beside` are the values that it is compared with."""
         options = options_of(self.possible(value))
         distributed = [o for o in options if not any(g.kind == "single" and not g.holds for g in o[1])]
         options = tuple(distributed) or options
@@ -216,6 +217,9 @@ class Conditions(Calls):
         if all(outcome is False for outcome, _ in outcomes):
             return False
         base = self.opaque(("choice", value.number, *asked), "other", value)
+        if beside:
+            of = (value, *beside)
+            base = Condition(true=(replace(base.true[0], values=of),), false=(replace(base.false[0], values=of),))
         true = [(outcome, guards) for outcome, guards in outcomes if outcome is not False]
         false = [(outcome, guards) for outcome, guards in outcomes if outcome is not True]
         return Condition(
@@ -266,7 +270,9 @@ class Conditions(Calls):
                 return self._of_kind(asked_for, module, asked=(other,))
         if isinstance(left, Choice) and len(left.options) <= 4:
             key = (type(op).__name__, self._in_key(right))
-            return self._truth_of_choice(left, lambda option: self.compare(option, op, right, node), *key)
+            return self._truth_of_choice(
+                left, lambda option: self.compare(option, op, right, node), *key, beside=(right,)
+            )
         if isinstance(right, Rank | WorldSize) and not isinstance(left, Rank | WorldSize):
             return self.compare(right, _mirrored(op), left, node)
         if isinstance(left, Rank):

@@ -603,7 +603,7 @@ class Interpreter(Contexts):
                 if found is None or not isinstance(found[1], Function):
                     continue
                 self.entry = 0 if hooked and method in lightning.HOOKS else at
-                self.renew(STATEMENTS // 2)
+                self.renew(min(STATEMENTS, STATEMENTS // 2 + self.budget))  # what one leaves over, the next may use
                 try:
                     self._life_step(found[1], made)
                 except OutOfBudget:
