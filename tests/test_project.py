@@ -304,6 +304,12 @@ def test_a_script_is_a_root_and_what_it_calls_is_not(tmp_path: Path) -> None:
     assert roots(tmp_path, {"a.py": text}) == [("script", "a.py", "")]
 
 
+@pytest.mark.parametrize("line", ["model.apply(a)", "run(with_=a)"])
+def test_a_script_that_hands_a_function_over_is_a_root(line: str, tmp_path: Path) -> None:
+    text = f"from lib import model, run\ndef a(x):\n    shard(x)\n{line}\n"
+    assert roots(tmp_path, {"a.py": text}) == [("script", "a.py", "")]
+
+
 def test_functions_that_nobody_mentions_are_roots(tmp_path: Path) -> None:
     text = "def a():\n    helper()\ndef b():\n    shard(1)\ndef helper():\n    shard(2)\ndef cold():\n    print(1)\n"
     assert roots(tmp_path, {"a.py": text}) == [("function", "a.py", "a"), ("function", "a.py", "b")]

@@ -313,6 +313,20 @@ def test_a_run_that_becomes_too_long_stops_and_says_so(tmp_path: Path) -> None:
     assert [(each.place.row, each.why) for each in seen.unfollowed] == [(7_004, "the run became too long")]
 
 
+def test_a_long_method_may_use_what_short_ones_left(tmp_path: Path) -> None:
+    """What it sets at its end is there for the methods behind it."""
+    path = tmp_path / "trainer.py"
+    path.write_text(
+        "from torch.distributed.fsdp import fully_shard\n"
+        "class Trainer:\n    def __init__(self, model):\n        self.model = model\n"
+        "    def setup(self):\n" + "        pass\n" * 2_000 + "        self.inner = fully_shard(self.model.inner)\n"
+        "    def shard(self):\n        fully_shard(self.inner.head)\n"
+    )
+    (run,) = analyse(tmp_path, [path]).traces
+    assert run.finished
+    assert [called(shard.module) for shard in run.every(Shard)] == ["model.inner", "model.inner.head"]
+
+
 def test_a_project_of_many_small_classes_is_not_too_large(tmp_path: Path) -> None:
     """A class counts with the statements of its life, not with those that it might have run."""
     path = tmp_path / "trainers.py"

@@ -598,15 +598,18 @@ class Interpreter(Contexts):
                 made: Value = Module(name="self", cls=cls, built=True, program=hooked)
             else:
                 made = Instance(name="self", cls=cls)
+            left = 0  # what one method does not use, the next may
             for at, method in enumerate(["__init__", *(lightning.in_order(methods) if hooked else methods)]):
                 found = self.class_attribute(cls, method)
                 if found is None or not isinstance(found[1], Function):
                     continue
                 self.entry = 0 if hooked and method in lightning.HOOKS else at
-                self.renew(min(STATEMENTS, STATEMENTS // 2 + self.budget))  # what one leaves over, the next may use
+                self.renew(min(STATEMENTS, STATEMENTS // 2 + left))
                 try:
                     self._life_step(found[1], made)
+                    left = self.budget
                 except OutOfBudget:
+                    left = 0
                     self.trace.finished = False
                     del self.frames[1:], self.guards[:], self.loops[:], self.stack[:], self.contexts[:]
                     del self.methods[:], self.journals[:]
