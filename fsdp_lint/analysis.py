@@ -58,12 +58,14 @@ class Analysis:
         torch: SpecifierSet | None,
         gpu_memory: float,
         declared: Declared | None = None,
+        transformers: SpecifierSet | None = None,
     ) -> None:
         self.project = project
         self.findings: list[LocatedFinding] = []
         self._judge = judge
         self._outcomes = outcomes
         self._torch = torch
+        self._transformers = transformers
         self._gpu_memory = gpu_memory
         self._reached: set[tuple[Path, int]] = set()
         self._declared = declared or Declared()
@@ -159,6 +161,7 @@ class Analysis:
         """Runs the program from a root."""
         launch = next((asked for path, asked in self._launches if belongs(path, root.path)), None)
         trace = Trace(torch=self._torch, gpu_memory=self._gpu_memory, root=self.project.root, launch=launch)
+        trace.transformers = self._transformers
         run = Interpreter(self.project, trace)
         run.hot = self._hot
         run.fillers = self._fillers

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fsdp_lint.findings import Applicability, Coverage, LocatedFinding, Report
-from fsdp_lint.settings import Settings, torch_range
+from fsdp_lint.settings import Settings, declared_range, torch_range
 from fsdp_lint.source.discover import NOTEBOOK, SETTINGS, discover, surroundings
 from fsdp_lint.source.words import Words, spelled_out
 from fsdp_lint.trace.models.launchers import belongs
@@ -194,7 +194,8 @@ def _analyse(scope: _Scope, settings: Settings, memory: _Memory | _Rounds | None
         outcomes = memory.load() if memory is not None else None
         files = project(settings.root, settings.roots, dict(scope.texts), outcomes.indexes if outcomes else None)
         declared = read(settings.declarations(), settings.root)
-        analysis = Analysis(files, judge, outcomes, torch_range(settings), settings.gpu_memory, declared)
+        transformers = declared_range(settings.root, "transformers")
+        analysis = Analysis(files, judge, outcomes, torch_range(settings), settings.gpu_memory, declared, transformers)
         analysis.read_launchers(scope.launchers)
         analysis.run(seeds, scope.universe, scope.reported)
         analysis.read_settings(scope.documents)

@@ -254,10 +254,14 @@ def torch_range(settings: Settings) -> SpecifierSet | None:
 
     The first place that bounds torch counts: pyproject.toml, requirements files, setup.cfg, setup.py.
     """
-    if settings.torch is not None:
-        return _range(settings.torch)
-    for name, specifiers in _declared(settings.root):
-        if re.sub(r"[-_.]+", "-", name).lower() == "torch" and str(specifiers):
+    return _range(settings.torch) if settings.torch is not None else declared_range(settings.root, "torch")
+
+
+def declared_range(root: Path, library: str) -> SpecifierSet | None:
+    """The versions of a library that a project declares; None: no bound is known. The first place that bounds it
+    counts."""
+    for name, specifiers in _declared(root):
+        if re.sub(r"[-_.]+", "-", name).lower() == library and str(specifiers):
             return specifiers
     return None
 
@@ -286,7 +290,9 @@ def _declared(root: Path) -> Iterator[tuple[str, SpecifierSet]]:
         yield from _requirements(_text(path).splitlines())
     yield from _requirements(_setup_cfg(_text(root / "setup.cfg")))
     # setup.py is a program; its requirements are string literals nearly always.
-    yield from _requirements(re.findall(r"""["'](torch\s*[<>=!~][^"'\n]*)["']""", _text(root / "setup.py")))
+    yield from _requirements(
+        re.findall(r"""["']((?:torch|transformers)\s*[<>=!~][^"'\n]*)["']""", _text(root / "setup.py"))
+    )
 
 
 def _text(path: Path) -> str:

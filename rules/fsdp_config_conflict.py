@@ -46,7 +46,8 @@ Never for those that raise. Clipping is reported where the Trainer is made, if a
 `configure_gradient_clipping`. The rule reads literals in Python, accelerate's files, and the JSON file that
 `fsdp_config="name.json"` names, if there is one of that name between the script and the project's root. The command
 line, which can overrule accelerate's file, and environment variables are not seen, nor are dicts that are built
-elsewhere. Settings that are merely not read are `fsdp-setting-ignored`'s.
+elsewhere. Settings that are merely not read are `fsdp-setting-ignored`'s, and a wrap policy that is left out, which
+nothing refuses, is `wrap-policy-missing`'s.
 
 ## References
 

@@ -37,7 +37,8 @@ Where `fsdp=""` says that FSDP is off, and where the attribute is set later, not
 --use_fsdp`, or another option on the command line, may overrule the file: the rule does not see the command line.
 Settings of FSDP1 that FSDP2 does not read and does not need (`fsdp_use_orig_params`,
 `fsdp_backward_prefetch`, `fsdp_sync_module_states`) are not reported, and neither is a file without `fsdp_version`:
-which one that means is up to the release of accelerate.
+which one that means is up to the release of accelerate. Classes of layers that are named and not read, as no wrap
+policy asks for them, are `wrap-policy-missing`'s.
 
 ## References
 

@@ -23,7 +23,7 @@ Shard each block first, then the root. With FSDP1 pass `auto_wrap_policy=ModuleW
 
 Where the model is small: one unit is the fastest choice if everything fits. The rule is silent below 1,000,000
 parameters where it can count them. A wrap policy that is passed to `fully_shard` is fsdp1-kwargs-on-fully-shard's
-business.
+business; the settings of a framework that makes the call for you are wrap-policy-missing's.
 
 ## References
 

@@ -22,6 +22,10 @@ BORDERS = (
     ("FSDP705", "FSDP706"),
     ("FSDP705", "FSDP903"),
     ("FSDP704", "FSDP706"),
+    ("FSDP203", "FSDP212"),
+    ("FSDP212", "FSDP320"),
+    ("FSDP212", "FSDP620"),
+    ("FSDP212", "FSDP621"),
 )
 
 
@@ -39,6 +43,8 @@ BORDERS = (
             "fsdp1_clip_api",
             "fsdp1_kwargs_on_fully_shard",
             "fsdp1_save_on_every_rank",
+            "fsdp_config_conflict",
+            "fsdp_setting_ignored",
             "gradscaler_flavour",
             "hsdp_unsynced_init",
             "mp_policy_mismatch",
@@ -53,6 +59,7 @@ BORDERS = (
             "stale_param_reference",
             "to_local_arithmetic",
             "torch_save_sharded_state",
+            "wrap_policy_missing",
         }
     ],
     ids=name_of,

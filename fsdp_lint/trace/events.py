@@ -9,6 +9,7 @@ from fsdp_lint.trace.values import (
     Guards,
     Mesh,
     Module,
+    Object,
     Optimizer,
     Params,
     StateDict,
@@ -259,6 +260,21 @@ class SwitchOnFSDP(Event):
     the environment by which accelerate's launcher asks for it, where `of` is None."""
 
     of: Value | None
+
+
+@dataclass(eq=False, kw_only=True)
+class ShardBySettings(Event):
+    """A framework shards a model as its settings say: `accelerator.prepare(model)`, `fabric.setup(model)`,
+    `trainer.fit(model)` (Lightning), `trainer.train()` (transformers). `by` is the object that does."""
+
+    model: Value
+    by: Object
+
+
+@dataclass(eq=False, kw_only=True)
+class SetWrapPolicy(Event):
+    """A wrap policy is named outside of the call that makes the settings: an attribute `auto_wrap_policy` is set, or a
+    variable of the environment from which accelerate takes it."""
 
 
 @dataclass(eq=False, kw_only=True)

@@ -18,7 +18,7 @@ from fsdp_lint.trace.events import (
     Shard,
     ShardEach,
 )
-from fsdp_lint.trace.models.frameworks import HAS_BLOCKS, NO_SHARDERS, SHARDS
+from fsdp_lint.trace.models.frameworks import HAS_BLOCKS, NO_SHARDERS, SHARDS, has_blocks
 from fsdp_lint.trace.trace import Trace, called, covers, related, touches
 from fsdp_lint.trace.values import (
     FIRST_PARAMETER,
@@ -349,6 +349,18 @@ def block_lists(model: Value) -> Iterator[tuple[str, Module]]:
                 continue
         for name, child in value.children.items():
             todo.append((f"{path}.{name}" if path else name, child))
+
+
+def holds_blocks(model: Value) -> bool:
+    """True for a model that is known to hold a list of blocks, in its code or by the library that it comes from."""
+    if any(True for _ in block_lists(model)):
+        return True
+    if not isinstance(model, Module):
+        return False
+    if model.library is not None and has_blocks(model.library):
+        return True
+    inner = [*model.children.values(), *([model.wraps] if model.wraps is not None else [])]
+    return any(holds_blocks(one) for one in inner)
 
 
 def block_paths(model: Value) -> list[str]:

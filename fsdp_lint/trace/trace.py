@@ -91,7 +91,8 @@ class Trace:
 
     `torch` is the range of torch releases that the project allows (None: the newest); `gpu_memory` is in GiB. `given`
     are the numbers of values that came from outside the run (parameters of a function that nobody calls). `launch` is
-    what a file for accelerate's launcher asks for, where one belongs to this program.
+    what a file for accelerate's launcher asks for, where one belongs to this program. `transformers` is the range of
+    its releases that the project declares (None: nothing is known).
     """
 
     events: list[Event] = field(default_factory=list)
@@ -102,6 +103,7 @@ class Trace:
     stops: list[Stop] = field(default_factory=list)
     root: Path = Path()
     launch: ConfigureFSDP | None = None
+    transformers: SpecifierSet | None = None
     finished: bool = True
 
     def every(self, kind: type[E]) -> Iterator[E]:

@@ -1,4 +1,4 @@
-"""Questions about the torch releases that a project allows."""
+"""Questions about the releases of torch, and of transformers, that a project allows."""
 
 from __future__ import annotations
 
@@ -52,3 +52,11 @@ def oldest_is_below(torch: SpecifierSet | None, release: str) -> bool:
 def newest_is_below(torch: SpecifierSet | None, release: str) -> bool:
     """True when the range admits only releases older than `release`."""
     return _number(allowed(torch)[-1]) < _number(release)
+
+
+def is_below(library: SpecifierSet | None, major: int, minor: int) -> bool:
+    """True when a range of another library's releases ends before `major.minor`: none of the next ones is in it."""
+    if library is None:
+        return False
+    later = [f"{major}.{minor + more}.{patch}" for more in range(60) for patch in range(5)]
+    return not any(library.contains(one) for one in (*later, f"{major + 1}.0.0", f"{major + 1}.9.0", "999.0.0"))

@@ -3,10 +3,18 @@ does with them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from fsdp_lint.trace.events import Collective, ConfigureFSDP, SetStateType, SwitchOnFSDP, TrainerSaves
+from fsdp_lint.trace.events import (
+    Collective,
+    ConfigureFSDP,
+    SetStateType,
+    SetWrapPolicy,
+    ShardBySettings,
+    SwitchOnFSDP,
+    TrainerSaves,
+)
 from fsdp_lint.trace.models import callbacks, lightning
 from fsdp_lint.trace.models.api import Call, Handler, Machine, constant_name
 from fsdp_lint.trace.models.words import ARGUMENTS
@@ -21,6 +29,36 @@ LIBRARIES = ("transformers", "trl", "accelerate")
 # The variable by which accelerate's launcher asks for FSDP, and its option.
 VARIABLE = "USE_FSDP"
 LAUNCHED = (VARIABLE, "use_fsdp")
+# The wrap policy: the attribute of accelerate's plugin, and what its variable and its launcher's option have in common.
+POLICY = "auto_wrap_policy"
+# From this release on the Trainer makes a unit of each block if nothing else is said, and does not have these arguments
+# (training_args.py of 4.57.3, 5.0.0, 5.9.0, 5.10.1 and 5.24.0; `evaluation_strategy` until 4.45).
+UNITS_SINCE = (5, 10)
+GONE = frozenset(
+    {
+        "adafactor",
+        "evaluation_strategy",
+        "fp16_backend",
+        "fp16_opt_level",
+        "fsdp_min_num_params",
+        "fsdp_transformer_layer_cls_to_wrap",
+        "group_by_length",
+        "half_precision_backend",
+        "jit_mode_eval",
+        "no_cuda",
+        "overwrite_output_dir",
+        "per_gpu_eval_batch_size",
+        "per_gpu_train_batch_size",
+        "push_to_hub_model_id",
+        "push_to_hub_organization",
+        "push_to_hub_token",
+        "ray_scope",
+        "save_safetensors",
+        "torchdynamo",
+        "tpu_num_cores",
+        "use_mps_device",
+    }
+)
 # Methods of these libraries' objects that have a name of a module's or a tensor's.
 FRAMEWORK_METHODS = frozenset({"backward", "train"})
 
@@ -42,18 +80,35 @@ def configure(run: Machine, dotted: str, call: Call, made: Value) -> None:
     if last.endswith("Trainer") and _is_given(call.kwargs.get("optimizers")):
         _with_optimizers(run, call, made)
     if last == PLUGIN:
-        run.emit(ConfigureFSDP, call.site, by="plugin", options=dict(call.kwargs), arguments={}, made=made)
+        more = _more(call)
+        # What the file says of the launcher's option, in a row of text for people or for a shell, is how it is started.
+        if f"fsdp_{POLICY}" in call.site.source.text.lower():
+            run.emit(SetWrapPolicy, call.site)
+        run.emit(ConfigureFSDP, call.site, by="plugin", options=dict(call.kwargs), arguments=more, made=made)
     elif last in ARGUMENTS and _is_on(call.kwargs.get("fsdp")):
         options = _options(run, call)
         if options is not None:
-            run.emit(ConfigureFSDP, call.site, by="arguments", options=options, arguments=dict(call.kwargs), made=made)
+            given = {**call.kwargs, **_more(call)}
+            run.emit(ConfigureFSDP, call.site, by="arguments", options=options, arguments=given, made=made)
     elif last in ARGUMENTS and _is_forgotten(call):
         options = _options(run, call) or {}
         run.emit(ConfigureFSDP, call.site, by="off", options=options, arguments=dict(call.kwargs), made=made)
 
 
+def _more(call: Call) -> dict[str, Value]:
+    """What stands for arguments that are not known."""
+    return {"**": Unknown()} if call.open else {}
+
+
+def runs_before_units(arguments: Iterable[str]) -> bool:
+    """True for arguments that only those releases of transformers have in which `fsdp` alone makes no units."""
+    return not GONE.isdisjoint(arguments)
+
+
 def switch_on(run: Machine, settings: Value, name: str, to: Value, site: Site) -> None:
-    """`args.fsdp = ...`: the event."""
+    """`args.fsdp = ...`, `plugin.auto_wrap_policy = ...`: the event."""
+    if name == POLICY and isinstance(settings, Object | Unknown):
+        run.emit(SetWrapPolicy, site)
     made = isinstance(settings, Object) and settings.cls.rpartition(".")[2] in ARGUMENTS
     if name == "fsdp" and (made or isinstance(settings, Unknown)) and _is_on(to):
         run.emit(SwitchOnFSDP, site, of=settings)
@@ -73,6 +128,8 @@ def set_variable(run: Machine, name: str, site: Site) -> None:
     """A variable of the environment is set: the event."""
     if VARIABLE in name:
         run.emit(SwitchOnFSDP, site, of=None)
+    if POLICY in name.lower():
+        run.emit(SetWrapPolicy, site)
 
 
 def _is_given(optimizers: Value | None) -> bool:
@@ -125,8 +182,8 @@ def _places(said: dict[object, object], block: dict[object, object]) -> Iterator
 def _lightning(run: Machine, last: str, call: Call, made: Value) -> None:
     """`FSDPStrategy(...)`."""
     if last == lightning.STRATEGY:
-        arguments: dict[str, Value] = {} if not call.open else {"**": Unknown()}
-        run.emit(ConfigureFSDP, call.site, by="strategy", options=dict(call.kwargs), arguments=arguments, made=made)
+        more = _more(call)
+        run.emit(ConfigureFSDP, call.site, by="strategy", options=dict(call.kwargs), arguments=more, made=made)
 
 
 def _fit(run: Machine, trainer: Object, call: Call) -> None:
@@ -136,6 +193,7 @@ def _fit(run: Machine, trainer: Object, call: Call) -> None:
     if not lightning.shards_by_itself(trainer):
         return
     if isinstance(model, Module) and model.cls is not None:
+        run.emit(ShardBySettings, call.site, model=model, by=trainer)
         if not isinstance(run.attribute(model, "configure_gradient_clipping"), Bound):
             run.emit(ConfigureFSDP, call.site, by="trainer", options={}, arguments=dict(trainer.kwargs), made=trainer)
 
@@ -183,6 +241,8 @@ def object_call(run: Machine, function: Value, call: Call) -> Value | None:
     if isinstance(owner, Object):
         if owner.cls.rpartition(".")[2] == "Accelerator" and owner.cls.startswith("accelerate."):
             if method == "prepare":
+                for model in [value for value in call.args if isinstance(value, Module)]:
+                    run.emit(ShardBySettings, call.site, model=model, by=owner)
                 _prepare(run, owner, call)
                 return lightning.prepared(run, call)
             if method in ("backward", "save_model"):
@@ -208,8 +268,11 @@ def _prepare(run: Machine, accelerator: Object, call: Call) -> None:
 
 
 def _trainer_call(run: Machine, function: Value, call: Call) -> None:
-    """`trainer.save_model()`, `trainer.fit()` and `...fsdp_plugin.set_state_dict_type(...)`: the events."""
+    """`trainer.save_model()`, `trainer.fit()`, `...fsdp_plugin.set_state_dict_type(...)` and the like: the events."""
     method = call.name.rpartition(".")[2]
+    if POLICY in method:
+        run.emit(SetWrapPolicy, call.site)
+        return
     if method == "set_state_dict_type":
         run.emit(SetStateType, call.site, to=constant_name(call.get(0, "state_dict_type")))
         return
@@ -222,6 +285,9 @@ def _trainer_call(run: Machine, function: Value, call: Call) -> None:
         run.emit(Collective, call.site, op=method, by=owner)
     elif method == "train" and owner.cls.partition(".")[0] in LIBRARIES:
         callbacks.train(run, owner, call)
+        model = owner.kwargs.get("model") or (owner.args[0] if owner.args else None)
+        if isinstance(model, Module | Const):
+            run.emit(ShardBySettings, call.site, model=model, by=owner)
     elif method == "add_callback" and call.args:
         callbacks.add(run, owner, call)
     elif method == "fit" and owner.cls.partition(".")[0] in lightning.LIBRARIES:

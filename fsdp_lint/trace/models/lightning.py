@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Listing
 
-from fsdp_lint.trace.events import Collective
+from fsdp_lint.trace.events import Collective, ShardBySettings
 from fsdp_lint.trace.models.api import Call, Machine, constant_name, flag
+from fsdp_lint.trace.models.fsdp import WRAPPING
 from fsdp_lint.trace.values import (
     Bound,
     Const,
@@ -30,6 +31,7 @@ MODEL_PARALLEL = "ModelParallelStrategy"
 HOOKS = (
     "prepare_data",
     "setup",
+    "configure_sharded_model",
     "configure_model",
     "configure_optimizers",
     "on_fit_start",
@@ -51,6 +53,7 @@ HOOKS = (
     "on_fit_end",
     "teardown",
 )
+CONFIGURES = ("configure_sharded_model", "configure_model")
 # Methods of Fabric that all processes must call (lightning/fabric/fabric.py says so of each).
 TOGETHER = ("save", "load", "save_raw", "load_raw", "barrier", "all_gather", "all_reduce", "broadcast")
 
@@ -80,6 +83,9 @@ def fabric_call(run: Machine, owner: Object, method: str, call: Call) -> Value |
         run.emit(Collective, call.site, op=method, on=tuple(call.values()), by=owner)
     shards = _shards(owner)
     if shards is None and method in ("setup", "setup_module"):
+        model = call.get(0, "module")
+        if isinstance(model, Module) and shards_by_itself(owner):
+            run.emit(ShardBySettings, call.site, model=model, by=owner)
         return prepared(run, call)
     if shards is None or call.open:
         return None
@@ -121,7 +127,11 @@ def fit(run: Machine, trainer: Object, model: Value | None, call: Call) -> None:
     for hook in HOOKS:
         method = run.attribute(model, hook)
         if isinstance(method, Bound):
+            # The strategy says by what `wrap` wraps here (lightning/pytorch/strategies/fsdp.py, model_sharded_context).
+            around = [WRAPPING] if hook in CONFIGURES else []
+            run.contexts.extend(around)
             given = run.invoke(method, Call(site=call.site, open=True, name=hook))
+            del run.contexts[len(run.contexts) - len(around) :]
             if hook == "training_step" and flag(run.stored(model, "automatic_optimization")) is not False:
                 _go_back(run, trainer, given, call)
 
