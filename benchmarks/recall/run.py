@@ -168,6 +168,9 @@ def main() -> int:
     if args.without:
         folders = [path for path in folders if path.name not in args.without.split(",")]
     sys.setrecursionlimit(12_000)
+    for made in (args.keep, args.results):
+        if made is not None:
+            made.mkdir(parents=True, exist_ok=True)
     scores: dict[str, Score] = defaultdict(Score)
     positive = {m.name for m in chosen if m.codes}
     for each in measure(folders, chosen, args.limit, args.keep, args.results):

@@ -114,7 +114,8 @@ def is_harmless(dotted: str) -> bool:
 
 # Functions of frameworks that shard a module in place, each block and the root, and the argument that is the module.
 # In the order of the rows: torchtune/training/_distributed.py, accelerate/utils/fsdp_utils.py,
-# verl/utils/fsdp_utils.py, torchtitan/distributed/fsdp.py (until 0.2 torchtitan/models/llama3/infra/parallelize.py).
+# verl/utils/fsdp_utils.py, torchtitan/distributed/fsdp.py (until 0.2 torchtitan/models/llama3/infra/parallelize.py),
+# and those of torchtitan/models/*/parallelize.py that call it in any case.
 SHARDERS = (
     "torchtune.training.shard_model(0)",
     "torchtune.training.shard_model(model)",
@@ -125,6 +126,16 @@ SHARDERS = (
     "verl.utils.fsdp_utils.apply_fsdp2(model)",
     "torchtitan.distributed.fsdp.apply_fsdp_to_decoder(0)",
     "torchtitan.models.llama3.infra.parallelize.apply_fsdp(0)",
+    *(
+        f"torchtitan.models.{name}({argument})"
+        for name in (
+            "llama3.parallelize_llama",
+            "llama3.parallelize.parallelize_llama",
+            "deepseek_v3.parallelize_deepseekv3",
+            "deepseek_v3.parallelize.parallelize_deepseekv3",
+        )
+        for argument in (0, "model")
+    ),
 )
 # Functions that only read a sharded model, and gather it with all ranks: torchtune/training/_distributed.py
 # and verl/utils/fsdp_utils.py.

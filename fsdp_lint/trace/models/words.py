@@ -19,6 +19,8 @@ WORDS = frozenset(
         "apply_fsdp",
         "apply_fsdp2",
         "apply_fsdp_to_decoder",
+        "parallelize_llama",
+        "parallelize_deepseekv3",
         # Modules whose imports rules ask for; a function does not reach FSDP by naming one.
         "torch.distributed.fsdp",
         "torch.distributed.checkpoint",
