@@ -9,7 +9,8 @@
 
 Under FSDP `Trainer.save_model` saves where the type is `FULL_STATE_DICT` and **does nothing otherwise, without a word**
 (read in transformers 4.40 to 5: `if "FULL_STATE_DICT" in str(...state_dict_type)`). The folder holds a tokenizer and a
-config at most; the training is only in the last checkpoint, as shards.
+config at most; the training is only in the last checkpoint, as shards. Not measured: what decides is transformers' own
+test, whichever torch there is; 5.24.0 has it in `Trainer.save_model` still.
 
 ## How to mend it
 
