@@ -19,7 +19,7 @@ from fsdp_lint.trace.interpret import Interpreter
 from fsdp_lint.trace.models import configs, fsdp, moved, table
 from fsdp_lint.trace.models.declared import FRAMEWORKS, Declared
 from fsdp_lint.trace.models.launchers import belongs
-from fsdp_lint.trace.models.words import ARGUMENTS, LAUNCHED, WORDS
+from fsdp_lint.trace.models.words import ARGUMENTS, LAUNCHED, NAMED_TO, WORDS
 from fsdp_lint.trace.registries import Filler, fillers
 from fsdp_lint.trace.trace import Trace
 
@@ -86,9 +86,15 @@ class Analysis:
             if asked is not None and configs.setting(asked.arguments.get("distributed_type")) == "FSDP":
                 self._launches.append((path, asked))
 
-    def run(self, seeds: Sequence[Path], universe: Sequence[Path], reported: frozenset[Path]) -> None:
-        """Runs the roots that can pass through a reported file; then what speaks of FSDP and no run has entered."""
+    def run(
+        self, seeds: Sequence[Path], universe: Sequence[Path], reported: frozenset[Path], named: bool = False
+    ) -> None:
+        """Runs the roots that can pass through a reported file; then what speaks of FSDP and no run has entered.
+
+        `named`: FSDP is asked for by a name that something gets, which may be all that is said of it.
+        """
         words = REACHING | self._declared.words | (LAUNCHED if self._launches else frozenset())
+        words |= NAMED_TO if named else frozenset()
         self._plan = plan(self.project, seeds, universe, words, reported)
         self._hot = frozenset(self._plan.hot)
         self._fillers = fillers(self.project, self._indexes())

@@ -197,7 +197,7 @@ def _analyse(scope: _Scope, settings: Settings, memory: _Memory | _Rounds | None
         transformers = declared_range(settings.root, "transformers")
         analysis = Analysis(files, judge, outcomes, torch_range(settings), settings.gpu_memory, declared, transformers)
         analysis.read_launchers(scope.launchers)
-        analysis.run(seeds, scope.universe, scope.reported)
+        analysis.run(seeds, scope.universe, scope.reported, _is_by_name(seeds, scope))
         analysis.read_settings(scope.documents)
         findings = _visible(once(analysis.findings), scope, settings, files)
         coverage = analysis.coverage(
@@ -232,11 +232,11 @@ def _deep_and_undisturbed() -> Iterator[None]:
 def _seeds(scope: _Scope, sharding: Sequence[str] = ()) -> tuple[list[Path], list[str]]:
     """The files whose bytes speak of FSDP, or of a function that the user declares to shard; those with which a file
     for accelerate's launcher lies, where they speak of what that launches."""
-    from fsdp_lint.trace.models.words import LAUNCHED, WORDS
+    from fsdp_lint.trace.models.words import BY_NAME, LAUNCHED, WORDS
 
     own = {text.partition("(")[0].strip().rpartition(".")[2] for text in sharding}
-    words = Words(WORDS | own)
-    launched = Words(WORDS | own | LAUNCHED) if scope.launchers else words
+    words = Words(WORDS | BY_NAME | own)
+    launched = Words(WORDS | BY_NAME | own | LAUNCHED) if scope.launchers else words
     seeds, errors = [], []
     for path in scope.universe:
         try:
@@ -249,6 +249,15 @@ def _seeds(scope: _Scope, sharding: Sequence[str] = ()) -> tuple[list[Path], lis
         if (launched if near else words).are_in(spelled_out(path, data)):
             seeds.append(path)
     return seeds, errors
+
+
+def _is_by_name(seeds: Iterable[Path], scope: _Scope) -> bool:
+    """True where a file that speaks of FSDP asks for it by a name, which may be its only word."""
+    from fsdp_lint.trace.models.words import BY_NAME
+
+    words = Words(BY_NAME)
+    texts = (scope.texts[path].encode() if path in scope.texts else path.read_bytes() for path in seeds)
+    return any(words.are_in(text) for text in texts)
 
 
 class Judge:

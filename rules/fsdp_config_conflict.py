@@ -8,7 +8,8 @@ In `TrainingArguments(fsdp=..., fsdp_config={...})`, TRL's configs, `FullySharde
 
 - `gradient_checkpointing=True` (transformers 5: also by its new name, `activation_checkpointing=True`) and
   `activation_checkpointing` in `fsdp_config`;
-- `save_only_model=True` with `SHARDED_STATE_DICT`, or with `load_best_model_at_end=True`;
+- `save_only_model=True` with `SHARDED_STATE_DICT`, or with `load_best_model_at_end=True`; `LOCAL_STATE_DICT` in
+  `fsdp_config`;
 - `cpu_ram_efficient_loading` with `sync_module_states=False` and FSDP1: in `fsdp_config` where it says `"version": 1`,
   in the plugin where `fsdp_version` is 1 or left out;
 - in the plugin: `forward_prefetch`, a `reshard_after_forward` that is no bool, or `sharding_strategy` without
@@ -26,13 +27,19 @@ In `TrainingArguments(fsdp=..., fsdp_config={...})`, TRL's configs, `FullySharde
 
 ## Why it is wrong
 
-Each but the third raises when the Trainer, the plugin or the strategy is made, clipping by norm at the first step, on
-all ranks, after the job has waited for its GPUs (read in transformers 5 and lightning 2; those of the plugin and of the
-file seen with accelerate 1.15.0, from the launcher's own parser to the plugin; links below).
-The third raised in transformers 4 from 4.40 on; without `sync_module_states` the other ranks keep "random weights",
-as the error said. Newer accelerate warns and switches it on. An `fsdp_config` without `version` is FSDP1 in
-transformers 4 and FSDP2 in 5 (read in 5.24: `fsdp_config.get("version", 2)`), so nothing is said there that holds for
-one of them only.
+Each but `LOCAL_STATE_DICT` and `cpu_ram_efficient_loading` raises when the Trainer, the plugin or the strategy is made,
+clipping by norm at the first step, on all ranks, after the job has waited for its GPUs (read in transformers 5 and
+lightning 2; those of the plugin and of the file seen with accelerate 1.15.0, from the launcher's own parser to the
+plugin; links below).
+
+With `LOCAL_STATE_DICT` and FSDP1 training goes on, and what it writes is of no use: the Trainer looks for a folder or
+one whole file, there is a file a rank, and it says "Can't find a valid checkpoint" (reported for 4.40, read in 5.24,
+where FSDP2, the default there, refuses the type at once).
+
+`cpu_ram_efficient_loading` raised in transformers 4 from 4.40 on; without `sync_module_states` the other ranks keep
+"random weights", as the error said. Newer accelerate warns and switches it on. An `fsdp_config` without `version` is
+FSDP1 in transformers 4 and FSDP2 in 5 (read in 5.24: `fsdp_config.get("version", 2)`), so nothing is said there that
+holds for one of them only.
 
 ## How to mend it
 
@@ -53,6 +60,7 @@ nothing refuses, is `wrap-policy-missing`'s.
 
 - https://github.com/huggingface/transformers/issues/30404 (checkpointing set twice)
 - https://github.com/huggingface/transformers/pull/36627 (`save_only_model` and `SHARDED_STATE_DICT`)
+- https://github.com/huggingface/transformers/issues/30811 (checkpoints of `LOCAL_STATE_DICT`)
 - https://github.com/huggingface/accelerate/pull/3394 (model and optimizer in one call with FSDP2)
 - https://github.com/huggingface/transformers/blob/main/src/transformers/trainer.py ("Passing `optimizers` is not
   allowed")
@@ -105,6 +113,8 @@ def _of_arguments(config: ConfigureFSDP) -> Iterator[Conflict]:
         yield "`save_only_model` cannot be had with `SHARDED_STATE_DICT`: the Trainer raises", ""
     if given.get("save_only_model") is True and given.get("load_best_model_at_end") is True:
         yield "`save_only_model` and `load_best_model_at_end` cannot be had together with FSDP: the Trainer raises", ""
+    if str(options.get("state_dict_type")).upper() == "LOCAL_STATE_DICT" and given.get("save_strategy") != "no":
+        yield "the Trainer does not find the checkpoints again that `LOCAL_STATE_DICT` writes: resuming raises", ""
     # Without a version it is FSDP1 in transformers 4 and FSDP2 in transformers 5.
     if str(options.get("version")) == "1":
         yield from _loading(options)

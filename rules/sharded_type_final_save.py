@@ -1,9 +1,9 @@
-"""`trainer.save_model()` with `SHARDED_STATE_DICT` writes no weights.
+"""`trainer.save_model()` with a sharded type of state dict writes no weights.
 
 ## What it finds
 
 `save_model()` of a transformers or TRL Trainer whose arguments say `fsdp_config={"state_dict_type":
-"SHARDED_STATE_DICT"}`, where nothing changes the type before.
+"SHARDED_STATE_DICT"}`, or `"LOCAL_STATE_DICT"`, where nothing changes the type before.
 
 ## Why it is wrong
 
@@ -49,10 +49,10 @@ def check(trace: Trace) -> Iterator[Finding]:
         if config is None or config.by == "off" or len(args) != 1 or any(True for _ in trace.every(SetStateType)):
             continue
         kind = setting(config.options.get("state_dict_type"))
-        if isinstance(kind, str) and kind.upper() == "SHARDED_STATE_DICT":
+        if isinstance(kind, str) and kind.upper() in ("SHARDED_STATE_DICT", "LOCAL_STATE_DICT"):
             yield Finding(
                 at=save,
-                message="`save_model()` writes no weights where the state dict type is `SHARDED_STATE_DICT`",
+                message=f"`save_model()` writes no weights where the state dict type is `{kind}`",
                 because=[(config, "the type is set here")],
                 fix=_fix(save),
             )

@@ -45,7 +45,7 @@ hand; where a policy is set later or by the environment, or `set_auto_wrap_polic
 PEFT model, to which it gives a policy of its own; with `SHARD_GRAD_OP`, `NO_SHARD` or `reshard_after_forward=False`,
 which keep parameters whole in any case; with one process; and where the model is not known. The command line is not
 seen: `accelerate launch --fsdp_auto_wrap_policy` may overrule a file. A file for the launcher that lies with no program
-is not judged, nor a program that speaks of FSDP by `strategy="fsdp"` alone.
+is not judged.
 
 Calls of `FSDP(...)` and `fully_shard` themselves are root-only-shard's; a policy that accelerate does not have, and
 hybrid sharding without one in Lightning, which raise, are fsdp-config-conflict's; a block `fsdp_config` that nothing
@@ -71,7 +71,7 @@ from collections.abc import Iterator
 from fsdp_lint.fix.edits import ChangeCall, Fix
 from fsdp_lint.fix.spelling import spelled_here
 from fsdp_lint.rule import Applicability, Finding, Rule, Severity, Site
-from fsdp_lint.trace.events import ConfigureFSDP, SetWrapPolicy, ShardBySettings
+from fsdp_lint.trace.events import ConfigureFSDP, SetWrapPolicy, ShardBySettings, SwitchOnFSDP
 from fsdp_lint.trace.granularity import block_classes, holds_blocks
 from fsdp_lint.trace.models.configs import UNITS_SINCE, runs_before_units, setting
 from fsdp_lint.trace.models.frameworks import has_blocks
@@ -104,8 +104,10 @@ def check(trace: Trace) -> Iterator[Finding]:
 
 def _of_arguments(trace: Trace) -> Iterator[Finding]:
     """transformers: a policy that is none, and with old releases none at all."""
+    if uses_peft(trace) or any(True for _ in trace.every(SwitchOnFSDP)):
+        return
     for config in trace.every(ConfigureFSDP):
-        if config.by != "arguments" or "**" in config.arguments or trace.in_test(config) or uses_peft(trace):
+        if config.by != "arguments" or "**" in config.arguments or trace.in_test(config):
             continue
         words = words_of(config.arguments.get("fsdp"))
         if not words or not words <= {*FREES, "offload"} or setting(config.options.get("xla")) is True:

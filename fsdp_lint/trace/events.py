@@ -273,8 +273,8 @@ class ShardBySettings(Event):
 
 @dataclass(eq=False, kw_only=True)
 class SetWrapPolicy(Event):
-    """A wrap policy is named outside of the call that makes the settings: an attribute `auto_wrap_policy` is set, or a
-    variable of the environment from which accelerate takes it."""
+    """A wrap policy is named outside of the call that makes the settings, or may be: an attribute `auto_wrap_policy` or
+    `fsdp_config` is set, or a variable of the environment from which accelerate takes it."""
 
 
 @dataclass(eq=False, kw_only=True)

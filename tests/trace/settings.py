@@ -16,7 +16,7 @@ def filled(folder):
 def attribute(folder):
     args = TrainingArguments(folder, fsdp_config={"version": 2})  # event: ConfigureFSDP
     args.fsdp = "full_shard"  # event: SwitchOnFSDP
-    args.fsdp_config = None
+    args.fsdp_config = None  # event: SetWrapPolicy
 
 
 def by_name(folder):

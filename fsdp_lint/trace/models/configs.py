@@ -107,9 +107,9 @@ def runs_before_units(arguments: Iterable[str]) -> bool:
 
 def switch_on(run: Machine, settings: Value, name: str, to: Value, site: Site) -> None:
     """`args.fsdp = ...`, `plugin.auto_wrap_policy = ...`: the event."""
-    if name == POLICY and isinstance(settings, Object | Unknown):
-        run.emit(SetWrapPolicy, site)
     made = isinstance(settings, Object) and settings.cls.rpartition(".")[2] in ARGUMENTS
+    if (name == POLICY and isinstance(settings, Object | Unknown)) or (name == "fsdp_config" and made):
+        run.emit(SetWrapPolicy, site)
     if name == "fsdp" and (made or isinstance(settings, Unknown)) and _is_on(to):
         run.emit(SwitchOnFSDP, site, of=settings)
 

@@ -29,6 +29,9 @@ WORDS = frozenset(
         "torch.distributed._tensor",
     }
 )
+# Lightning's strategy by its name, and what takes it: a file may say no other word of FSDP.
+BY_NAME = frozenset({'strategy="fsdp"', "strategy='fsdp'"})
+NAMED_TO = frozenset({"Trainer", "Fabric"})
 # What a file of settings for accelerate's launcher holds where it speaks of FSDP: all of these.
 LAUNCH = (b"distributed_type", b"fsdp_config")
 # Classes of transformers and TRL that take `fsdp=` and `fsdp_config=`.
