@@ -21,8 +21,9 @@ parameter group of its own.
 
 Where another call shards the ignored module (experts on a mesh of their own), where DDP or `replicate` looks after it,
 where a hook on its parameters may average their gradients, or where it is handed to code that the rule cannot see.
-Where it does not know what is ignored it is silent, and so it is for parameters that are picked by their names. Before
-torch 2.7 `fully_shard` has no `ignored_params` and raises a TypeError.
+Where it does not know what is ignored it is silent. Of parameters that are picked by their names it speaks where every
+sharding call in the model picks so, and where none is frozen, nor asked whether it is. Before torch 2.7 `fully_shard`
+has no `ignored_params` and raises a TypeError.
 
 ## References
 
@@ -35,8 +36,8 @@ from collections.abc import Iterator
 
 from fsdp_lint.rule import Finding, Rule, Severity
 from fsdp_lint.trace.events import BuildOptimizer, Freeze, Shard, UseParameters
-from fsdp_lint.trace.trace import Trace, called, covers, ignored_by, related, touches
-from fsdp_lint.trace.values import Value, exclusive, parts
+from fsdp_lint.trace.trace import IGNORING, Trace, called, covers, ignored_by, related, touches
+from fsdp_lint.trace.values import Params, Sequence, Tensor, Value, exclusive, parts
 from fsdp_lint.trace.versions import newest_is_below
 
 IGNORES_SINCE = "2.7"
@@ -52,16 +53,37 @@ def check(trace: Trace) -> Iterator[Finding]:
         trained: dict[str, BuildOptimizer] = {}
         for module in ignored_by(shard):
             build = _trained_by(trace, module, shard)
-            if build is not None and not _is_cared_for(trace, module, shard):
-                trained.setdefault(f"`{called(module)}`", build)
+            if build and not _is_sharded_apart(trace, module, shard) and not _is_cared_for(trace, module, shard):
+                trained.setdefault(f"the parameters of `{called(module)}`", build)
+        for model in _picked_from(shard):
+            build = _trained_by(trace, model, shard)
+            if build and _each_picks(trace, model) and not _is_cared_for(trace, model, shard):
+                trained.setdefault(f"parameters of `{called(model)}` that are picked by their names", build)
         if trained:
             build = next(iter(trained.values()))
             yield Finding(
                 at=shard,
-                message=f"FSDP ignores the parameters of {' and '.join(trained)}, which `{called(build.optimizer)}` "
+                message=f"FSDP ignores {' and '.join(trained)}, which `{called(build.optimizer)}` "
                 "trains: each rank trains its own",
                 because=[(build, "the optimizer gets them here")],
             )
+
+
+def _picked_from(shard: Shard) -> list[Value]:
+    """The models around what is sharded of whose parameters the call ignores some, picked as they are walked."""
+    found: dict[int, Value] = {}
+    for ignored in (shard.kwargs[name] for name in IGNORING if name in shard.kwargs):
+        for part in parts(ignored) if isinstance(ignored, Sequence) and not ignored.exact else ():
+            match part:
+                case Tensor(form="parameter", source=Params(named=True, of=of)):
+                    found.update((one.number, one) for one in of if covers(one, shard.module))
+    return list(found.values())
+
+
+def _each_picks(trace: Trace, model: Value) -> bool:
+    """True where every sharding call in a model ignores some of its parameters: none shards them apart."""
+    inside = [shard for shard in trace.every(Shard) if touches(shard.module, model)]
+    return all(any(one is model for one in _picked_from(shard)) for shard in inside)
 
 
 def _trained_by(trace: Trace, module: Value, shard: Shard) -> BuildOptimizer | None:
@@ -72,16 +94,20 @@ def _trained_by(trace: Trace, module: Value, shard: Shard) -> BuildOptimizer | N
     return None
 
 
+def _is_sharded_apart(trace: Trace, module: Value, shard: Shard) -> bool:
+    return any(
+        (other is not shard and covers(module, other.module))
+        or (covers(other.module, module) and not covers(other.module, shard.module))
+        for other in trace.every(Shard)
+    )
+
+
 def _is_cared_for(trace: Trace, module: Value, shard: Shard) -> bool:
     if any(covers(event.module, module) or covers(module, event.module) for event in trace.every(Freeze)):
         return True
     for use in trace.every(UseParameters):
         if use.how in ("requires_grad", "hook", "accumulate-hook") and any(touches(of, module) for of in use.params.of):
             return True
-    if any(other is not shard and covers(module, other.module) for other in trace.every(Shard)):
-        return True
-    if any(covers(other.module, module) and not covers(other.module, shard.module) for other in trace.every(Shard)):
-        return True
     handed = any(
         related(one, module) for event in trace.handed(module) for value in event.values for one in parts(value)
     )
