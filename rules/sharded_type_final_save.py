@@ -21,6 +21,7 @@ checkpoints on the way may stay sharded.
 
 Where the sharded checkpoint is what you want: then leave `save_model()` out, or merge it with
 `accelerate merge-weights`. The rule reads literals in Python; settings from files and the command line are not seen.
+A checkpoint on the way that is read as if it were whole is sharded-checkpoint-read-whole's.
 
 ## References
 

@@ -24,6 +24,8 @@ BORDERS = (
     ("FSDP704", "FSDP706"),
     ("FSDP203", "FSDP212"),
     ("FSDP212", "FSDP320"),
+    ("FSDP307", "FSDP321"),
+    ("FSDP320", "FSDP321"),
     ("FSDP212", "FSDP620"),
     ("FSDP212", "FSDP621"),
 )
@@ -55,6 +57,8 @@ BORDERS = (
             "removed_name",
             "seed_differs_by_rank",
             "set_sync_off_not_restored",
+            "sharded_checkpoint_read_whole",
+            "sharded_type_final_save",
             "shared_checkpoint_path",
             "stale_param_reference",
             "to_local_arithmetic",

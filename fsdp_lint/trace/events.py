@@ -402,6 +402,14 @@ class ReadWhole(Event):
 
 
 @dataclass(eq=False, kw_only=True)
+class ReadCheckpoint(Event):
+    """A path is read as one whole model: `how` is the call's dotted name, or its method's."""
+
+    path: Value
+    how: str
+
+
+@dataclass(eq=False, kw_only=True)
 class DivideByWorld(Event):
     """`value` is what `of` gives when it is divided by `by`, the number of processes; in place both are one."""
 

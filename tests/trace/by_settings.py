@@ -3,6 +3,7 @@
 import os
 
 import lightning as L
+import torch
 import torch.nn as nn
 from accelerate import Accelerator, FullyShardedDataParallelPlugin
 from lightning.pytorch.strategies import FSDPStrategy
@@ -25,7 +26,7 @@ class Net(L.LightningModule):
 def prepare(name):
     plugin = FullyShardedDataParallelPlugin()  # event: ConfigureFSDP
     accelerator = Accelerator(fsdp_plugin=plugin)
-    model = AutoModelForCausalLM.from_pretrained(name)
+    model = AutoModelForCausalLM.from_pretrained(name)  # event: ReadCheckpoint
     return accelerator.prepare(model)  # event: ShardBySettings(model=model)
 
 
@@ -33,7 +34,8 @@ def later(name):
     plugin = FullyShardedDataParallelPlugin()  # event: ConfigureFSDP
     accelerator = Accelerator(fsdp_plugin=plugin)
     accelerator.state.fsdp_plugin.auto_wrap_policy = ModuleWrapPolicy({nn.Linear})  # event: SetWrapPolicy
-    plugin.set_auto_wrap_policy(AutoModelForCausalLM.from_pretrained(name))  # event: SetWrapPolicy
+    model = AutoModelForCausalLM.from_pretrained(name)  # event: ReadCheckpoint
+    plugin.set_auto_wrap_policy(model)  # event: SetWrapPolicy
 
 
 def environment():
@@ -44,7 +46,7 @@ def environment():
 
 def train(folder, rows):
     args = TrainingArguments(folder, fsdp=True)  # event: ConfigureFSDP
-    trainer = Trainer(AutoModelForCausalLM.from_pretrained("gpt2"), args, train_dataset=rows)
+    trainer = Trainer(AutoModelForCausalLM.from_pretrained("gpt2"), args, train_dataset=rows)  # event: ReadCheckpoint
     trainer.train()  # event: ShardBySettings
 
 
@@ -53,7 +55,14 @@ def fit(loader):
     trainer.fit(Net(), loader)  # event: ShardBySettings(by=trainer)  # event: ConfigureFSDP
 
 
+def read(trainer, path):
+    AutoModelForCausalLM.from_pretrained(path)  # event: ReadCheckpoint
+    net = Net.load_from_checkpoint(path)  # event: ReadCheckpoint(how=load_from_checkpoint)
+    strategy = FSDPStrategy()  # event: ConfigureFSDP
+    return net, strategy, torch.load(path)  # event: ReadCheckpoint(how=torch.load)
+
+
 def fabric(name):
     fabric = L.Fabric(strategy=FSDPStrategy())  # event: ConfigureFSDP
-    model = AutoModelForCausalLM.from_pretrained(name)
+    model = AutoModelForCausalLM.from_pretrained(name)  # event: ReadCheckpoint
     return fabric.setup_module(model)  # event: ShardBySettings(model=model)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Container
 
-from fsdp_lint.trace.events import Collective, LoadState, ReadWhole, Save, TakeState
+from fsdp_lint.trace.events import Collective, LoadState, ReadCheckpoint, ReadWhole, Save, TakeState
+from fsdp_lint.trace.models import frameworks
 from fsdp_lint.trace.models.api import NOTHING, Call, Machine, Option, constant_name, flag
 from fsdp_lint.trace.values import (
     Bound,
@@ -99,6 +100,7 @@ def load(run: Machine, call: Call) -> Value:
     """`torch.load(path)` and its like."""
     path = call.get(0, "f") or Unknown()
     made = run.new(Loaded(inputs=(path,), path_by_rank=run.mentions_rank(path)))
+    run.emit(ReadCheckpoint, call.site, path=path, how="torch.load")
     mapped = "mmap" in call.kwargs and flag(call.kwargs["mmap"]) is not False
     if not mapped and not call.open and constant_name(call.get(1, "map_location")) != "meta":
         run.emit(ReadWhole, call.site, value=made)
@@ -107,6 +109,9 @@ def load(run: Machine, call: Call) -> Value:
 
 def note_pretrained(run: Machine, dotted: str, call: Call, made: Module) -> None:
     """`from_pretrained(...)`: each process reads the whole checkpoint, where no argument says otherwise."""
+    path = call.get(0, "pretrained_model_name_or_path")
+    if path is not None and frameworks.has_blocks(dotted):
+        run.emit(ReadCheckpoint, call.site, path=path, how=dotted)
     # Around a model, an adapter alone is read.
     if dotted.startswith("peft.Peft") or any(isinstance(one, Module) for one in call.args[:1]) or call.open:
         return

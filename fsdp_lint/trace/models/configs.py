@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fsdp_lint.trace.events import (
     Collective,
     ConfigureFSDP,
+    ReadCheckpoint,
     SetStateType,
     SetWrapPolicy,
     ShardBySettings,
@@ -18,7 +19,7 @@ from fsdp_lint.trace.events import (
 from fsdp_lint.trace.models import callbacks, lightning
 from fsdp_lint.trace.models.api import Call, Handler, Machine, constant_name
 from fsdp_lint.trace.models.words import ARGUMENTS
-from fsdp_lint.trace.values import Bound, Const, Mapping, Module, Object, Optimizer, Sequence, Unknown, Value
+from fsdp_lint.trace.values import Bound, Class, Const, Mapping, Module, Object, Optimizer, Sequence, Unknown, Value
 
 if TYPE_CHECKING:
     from fsdp_lint.source.document import Document
@@ -252,6 +253,9 @@ def object_call(run: Machine, function: Value, call: Call) -> Value | None:
             return found
     if method == "save_checkpoint":
         lightning.trainer_saves(run, function, call)
+    path = call.get(0, "checkpoint_path")
+    if method == "load_from_checkpoint" and isinstance(owner, Class) and path is not None:
+        run.emit(ReadCheckpoint, call.site, path=path, how=method)
     _trainer_call(run, function, call)
     return None
 
