@@ -107,6 +107,9 @@ class Machine(Protocol):
     def assign_attribute(self, owner: Value, name: str, value: Value, site: Site) -> None:
         """`owner.name = value`, as a statement does it."""
 
+    def library_bases(self, cls: Class) -> list[str]:
+        """The dotted names of all library classes that a class is built on."""
+
     def field_names(self, cls: Class) -> list[str]:
         """The annotated names of a class and of its bases, in order."""
 

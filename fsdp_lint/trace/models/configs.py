@@ -19,7 +19,19 @@ from fsdp_lint.trace.events import (
 from fsdp_lint.trace.models import callbacks, lightning
 from fsdp_lint.trace.models.api import Call, Handler, Machine, constant_name
 from fsdp_lint.trace.models.words import ARGUMENTS
-from fsdp_lint.trace.values import Bound, Class, Const, Mapping, Module, Object, Optimizer, Sequence, Unknown, Value
+from fsdp_lint.trace.values import (
+    Bound,
+    Class,
+    Const,
+    Instance,
+    Mapping,
+    Module,
+    Object,
+    Optimizer,
+    Sequence,
+    Unknown,
+    Value,
+)
 
 if TYPE_CHECKING:
     from fsdp_lint.source.document import Document
@@ -281,6 +293,8 @@ def _trainer_call(run: Machine, function: Value, call: Call) -> None:
         run.emit(SetStateType, call.site, to=constant_name(call.get(0, "state_dict_type")))
         return
     owner = function.owner
+    if isinstance(owner, Instance):
+        _derived_call(run, owner, method, call)
     if not isinstance(owner, Object) or not owner.cls.rpartition(".")[2].endswith("Trainer"):
         return
     if method == "save_model":
@@ -296,6 +310,26 @@ def _trainer_call(run: Machine, function: Value, call: Call) -> None:
         callbacks.add(run, owner, call)
     elif method == "fit" and owner.cls.partition(".")[0] in lightning.LIBRARIES:
         _fit(run, owner, call)
+
+
+def _derived_call(run: Machine, trainer: Instance, method: str, call: Call) -> None:
+    """A method that a Trainer of the project's own has from the library: the events. Its arguments are known by what
+    they are."""
+    base = next((one for one in run.library_bases(trainer.cls) if one.endswith("Trainer")), "")
+    # What such a class does when the library calls it is not run: by these words it changes what it was told.
+    changed = any(word in call.site.source.text for word in (POLICY, "set_state_dict_type"))
+    if base.partition(".")[0] not in ("transformers", "trl") or changed:
+        return
+    args = next((one for one in trainer.args if isinstance(one, Object) and _last(one) in ARGUMENTS), None)
+    model = next((one for one in trainer.args if isinstance(one, Module)), None)
+    if method == "save_model" and args is not None:
+        run.emit(TrainerSaves, call.site, trainer=trainer, args=args)
+    elif method == "train" and args is not None and model is not None:
+        run.emit(ShardBySettings, call.site, model=model, by=Object(cls=base, kwargs={"model": model, "args": args}))
+
+
+def _last(made: Object) -> str:
+    return made.cls.rpartition(".")[2]
 
 
 FUNCTIONS: dict[str, Handler] = {"dataclasses.replace": replaced}
