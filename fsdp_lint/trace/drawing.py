@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import ast
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from fsdp_lint.trace.events import Shard
-from fsdp_lint.trace.granularity import CONTAINERS, last_name
+from fsdp_lint.trace.granularity import CONTAINERS, last_name, owns_parameters
 from fsdp_lint.trace.models import frameworks
+from fsdp_lint.trace.naming import NotKnown, is_name, name_in, worth
 from fsdp_lint.trace.trace import covers, related
 from fsdp_lint.trace.values import (
     Choice,
@@ -24,6 +29,18 @@ from fsdp_lint.trace.values import (
     made_of,
 )
 
+_COMPARE: dict[str, Callable[[Any, Any], bool]] = {"equals": operator.eq, "less": operator.lt, "greater": operator.gt}
+
+
+@dataclass(frozen=True, slots=True)
+class Met:
+    """One of the modules that a loop over `model.modules()` meets: its variable `drawn` stands for `module` then, which
+    the model knows by `name`; None where that is not known."""
+
+    drawn: Module
+    module: Value
+    name: str | None
+
 
 def may_shard_itself(shard: Shard, model: Value) -> bool:
     """True when a sharding call in a loop over `model.modules()` meets `model` itself, unless a test keeps it out."""
@@ -32,25 +49,27 @@ def may_shard_itself(shard: Shard, model: Value) -> bool:
         return False
     if not related(drawn.owner, model):
         return False
-    return _all_hold(shard.guards, drawn, drawn.owner) is not False
+    return _all_hold(shard.guards, Met(drawn, drawn.owner, "")) is not False
 
 
 def may_shard_part(shard: Shard, part: Value) -> bool:
-    """True when a sharding call in a loop over `model.modules()` asks for the class of a part of the model, or for
-    that of each item of a list in it."""
+    """True when a sharding call in a loop over `model.modules()` asks for a part of the model by its class or its name,
+    or for each item of a list in it, or for all that something in it is made of."""
     drawn = shard.module
     if not isinstance(drawn, Module) or drawn.each != "modules" or drawn.owner is None or not isinstance(part, Module):
         return False
     if last_name(part.library or "") in CONTAINERS and part.items():
         return all(may_shard_part(shard, item) for item in part.items())
-    found = [(_outcome(test.key, test, drawn, part), test.holds) for test in shard.guards]
-    if not covers(drawn.owner, part) or any(outcome is (not holds) for outcome, holds in found):
+    if not covers(drawn.owner, part):
         return False
-    if any(
-        outcome is None and _asks_for_more(test, drawn) for (outcome, _), test in zip(found, shard.guards, strict=True)
-    ):
+    met = Met(drawn, part, name_in(part, drawn.owner))
+    found = [(_outcome(test.key, test, met), test) for test in shard.guards]
+    if any(outcome is (not test.holds) for outcome, test in found):
+        inner = [child for child in part.children.values() if owns_parameters(child)]
+        return bool(inner) and not part.parameters and all(may_shard_part(shard, child) for child in inner)
+    if any(outcome is None and _asks_for_more(test, drawn) for outcome, test in found):
         return True
-    return any(outcome is holds for outcome, holds in found)
+    return any(outcome is test.holds for outcome, test in found)
 
 
 def _asks_for_more(test: Literal, drawn: Module) -> bool:
@@ -58,17 +77,19 @@ def _asks_for_more(test: Literal, drawn: Module) -> bool:
     return drawn.number in test.about and test.key[0] not in ("isinstance", "named", "is")
 
 
-def _outcome(key: tuple[Any, ...], test: Literal, drawn: Module, model: Value) -> bool | None:
-    """How a test of one of many modules comes out for the model itself, or for a part of it; None where that is not
-    known."""
-    if model is drawn.owner and (found := _outcome_for_no_name(key, test, drawn)) is not None:
+def _outcome(key: tuple[Any, ...], test: Literal, met: Met) -> bool | None:
+    """How a test of one of many modules comes out for the one that is met; None where that is not known."""
+    if (found := _outcome_by_name(key, test, met)) is not None:
         return found
+    drawn, model = met.drawn, met.module
     match key:
         case ("all", inner):
-            each = [(_outcome(one, test, drawn, model), holds) for one, holds in inner]
+            each = [(_outcome(one, test, met), holds) for one, holds in inner]
             if any(outcome is (not holds) for outcome, holds in each):
                 return False
             return True if all(outcome is holds for outcome, holds in each) else None
+        case ("has children", drawn.number):
+            return True if model is drawn.owner else None
         case ("isinstance", drawn.number, names):
             return _one_of(names, test, model, with_bases=True)
         case ("is", one, other) if {one, other} == {drawn.number, model.number}:
@@ -83,94 +104,95 @@ def _outcome(key: tuple[Any, ...], test: Literal, drawn: Module, model: Value) -
             items = known.items if isinstance(known, Sequence) and known.exact else []
             return _one_of(tuple(map(class_name, items)), test, model) if items else None
         case ("any()" | "all()" as how, number) if isinstance(many := _among(test, number), Sequence) and many.exact:
-            truths = [_truth(item, drawn, model) for item in many.items]
+            truths = [_truth(item, met) for item in many.items]
             sure = how == "any()"
             return sure if sure in truths else None if None in truths else not sure
         case ("choice", number) if isinstance(value := _among(test, number), Choice):
-            return _truth(value, drawn, model)
+            return _truth(value, met)
         case ("named", drawn.number, _, _) if test.values:
-            return _among_names(test.values[0], test, model)
+            return _among_names(test.values[0], test, met)
         case ("equals", number, content) if (left := _among(test, number)) is not None and left.key == "__name__":
             return _one_of((content,), test, model)
     return None
 
 
-def _outcome_for_no_name(key: tuple[Any, ...], test: Literal, drawn: Module) -> bool | None:
-    """How a test comes out for a module whose name is empty, as the model's own is; None where it asks for no name, or
+def _outcome_by_name(key: tuple[Any, ...], test: Literal, met: Met) -> bool | None:
+    """How a test comes out for a module of a known name, the model's own being empty; None where it asks for none, or
     where that is not known."""
-    match key:
-        case ("has name", drawn.number):
-            return False
-        case ("has children", drawn.number):
-            return True
-        case ("equals", number, content) if (left := _among(test, number)) is not None:
-            if _is_name(left, drawn):
-                return bool(content == "")
-            return False if isinstance(content, str) and content and _from_name(left, drawn) else None
-        case ("in", _, other) if (text := _among(test, other)) is not None and _is_name(text, drawn):
-            return False
-        case ("in", one, other) if (name := _among(test, one)) is not None and _from_name(name, drawn):
-            return _lists_no_name(_among(test, other))
-        case ("choice", number, "In", other) if isinstance(value := _among(test, number), Choice):
-            from_name = all(_from_name(option, drawn) for option, _ in value.options)
-            return _lists_no_name(_among(test, other)) if from_name else None
-        case ("truth", number) if (answer := _among(test, number)) is not None:
-            # `name.startswith("layers")`: the model's own name is empty.
-            return False if any(_is_name(one, drawn) for one in made_of(answer)) else None
+    if met.name is None:
+        return None
+    if key == ("has name", met.drawn.number):
+        return bool(met.name)
+    try:
+        match key:
+            case ("truth", number) if (asked := _among(test, number)) is not None:
+                return bool(worth(asked, met.drawn, met.name))
+            case ("equals" | "less" | "greater" as how, number, content) if (left := _among(test, number)) is not None:
+                return bool(_COMPARE[how](worth(left, met.drawn, met.name), content))
+            case ("in", str(text), number) if (whole := _among(test, number)) is not None:
+                return str(ast.literal_eval(text)) in str(worth(whole, met.drawn, met.name))
+            case ("in", number, names) if (left := _among(test, number)) is not None:
+                return _is_listed(worth(left, met.drawn, met.name), names, test)
+            case ("choice", number, "In", names) if isinstance(value := _among(test, number), Choice):
+                found = {_is_listed(worth(option, met.drawn, met.name), names, test) for option, _ in value.options}
+                return found.pop() if len(found) == 1 else None
+    except (NotKnown, TypeError):
+        # `re.match("layers", name)`: the model's own name is empty.
+        if not met.name and key[0] == "truth" and (asked := _among(test, key[1])) is not None:
+            return False if any(is_name(one, met.drawn) for one in made_of(asked)) else None
     return None
 
 
-def _truth(value: Value, drawn: Module, model: Value) -> bool | None:
-    """Whether a value that tests of one of many modules came to is true for the model itself."""
+def _is_listed(asked: object, names: Any, test: Literal) -> bool | None:
+    """Whether a text stands among names, which a test knows by their number or by what they are. A model's own name,
+    which is empty, stands in no list of a setting."""
+    if isinstance(names, tuple):
+        return asked in [ast.literal_eval(name) for name in names]
+    if isinstance(names, str):
+        return str(asked) in str(ast.literal_eval(names))
+    listed = _among(test, names)
+    if isinstance(listed, Sequence):
+        known = [item.value for item in listed.items if isinstance(item, Const)]
+        if asked in known:
+            return True
+        return False if len(known) == len(listed.items) and (listed.exact or not asked) else None
+    return False if isinstance(listed, Choice | Unknown) and asked == "" else None
+
+
+def _truth(value: Value, met: Met) -> bool | None:
+    """Whether a value that tests of one of many modules came to is true for the one that is met."""
     match value:
         case Const(value=content):
             return bool(content)
         case Condition(true=literals):
-            return _all_hold(literals, drawn, model)
+            return _all_hold(literals, met)
         case Choice(options=options):
-            found = {_truth(o, drawn, model) for o, guards in options if _all_hold(guards, drawn, model) is not False}
+            found = {_truth(option, met) for option, guards in options if _all_hold(guards, met) is not False}
             return found.pop() if len(found) == 1 else None
     return None
 
 
-def _all_hold(literals: Guards, drawn: Module, model: Value) -> bool | None:
-    found = [(_outcome(one.key, one, drawn, model), one.holds) for one in literals]
+def _all_hold(literals: Guards, met: Met) -> bool | None:
+    found = [(_outcome(one.key, one, met), one.holds) for one in literals]
     if any(outcome is (not holds) for outcome, holds in found):
         return False
     return True if all(outcome is holds for outcome, holds in found) else None
 
 
-def _lists_no_name(names: Value | None) -> bool | None:
-    """False for a list of names of modules: a model's own name, which is empty, stands in none; None where it may."""
-    if isinstance(names, Sequence) and any(not isinstance(item, Const) or not item.value for item in names.items):
-        return None
-    return False if isinstance(names, Sequence | Choice | Unknown) else None
-
-
-def _among_names(names: Value, test: Literal, model: Value) -> bool | None:
-    """Whether the name of the model's class is this, or among these."""
+def _among_names(names: Value, test: Literal, met: Met) -> bool | None:
+    """Whether the name of a module's class is this, or among these. A setting that lists layers does not list the
+    model."""
     if isinstance(names, Sequence) and names.exact and all(isinstance(item, Const) for item in names.items):
-        return _one_of(tuple(str(item.value) for item in names.items if isinstance(item, Const)), test, model)
+        return _one_of(tuple(str(item.value) for item in names.items if isinstance(item, Const)), test, met.module)
     if isinstance(names, Const) and isinstance(names.value, str):
-        return _one_of((names.value,), test, model)
-    return False if any(frameworks.NAMES_LAYERS.search(f"{one.name} {one.key}") for one in made_of(names)) else None
+        return _one_of((names.value,), test, met.module)
+    if not any(frameworks.NAMES_LAYERS.search(f"{one.name} {one.key}") for one in made_of(names)):
+        return None
+    return False if met.name == "" else met.module.key.isdecimal() or met.module.key == "[]" or None
 
 
 def _among(test: Literal, number: Any) -> Value | None:
     return next((value for value in test.values if value.number == number), None)
-
-
-def _is_name(value: Value, drawn: Module) -> bool:
-    return isinstance(value, Unknown) and value.name == "name" and value.inputs == (drawn,)
-
-
-def _from_name(value: Value, drawn: Module) -> bool:
-    """True for a module's name, and for what is made of it alone: `name.split(".")[-1]`."""
-    if _is_name(value, drawn):
-        return True
-    made = (*value.inputs, *([value.owner] if value.owner is not None else [])) if isinstance(value, Unknown) else ()
-    sources = [one for one in made if not isinstance(one, Const)]
-    return bool(sources) and all(_from_name(one, drawn) for one in sources)
 
 
 def _is_class(value: Value, drawn: Module) -> bool:
