@@ -74,6 +74,8 @@ class Analysis:
         self._plan = Plan()
         self._hot: frozenset[tuple[Path, str]] = frozenset()
         self._fillers: tuple[Filler, ...] = ()
+        # For files, what a run takes from elsewhere as it enters them: what reaches FSDP, and who fills their tables.
+        self._beside: frozenset[tuple[Path, str]] = frozenset()
         self._unfinished: list[Root] = []
         self._left = STATEMENTS_IN_ALL
         self._skipped = False
@@ -98,6 +100,7 @@ class Analysis:
         self._plan = plan(self.project, seeds, universe, words, reported)
         self._hot = frozenset(self._plan.hot)
         self._fillers = fillers(self.project, self._indexes())
+        self._beside = self._hot | {at for each in self._fillers if (at := self._filled(each)) is not None}
         for path in self._plan.files:
             self._take(Root("imports", path))
         own = self._plan.own
@@ -113,6 +116,13 @@ class Analysis:
             self._take(root)
         for root in self._unreached(reported):
             self._take(root)
+
+    def _filled(self, filler: Filler) -> tuple[Path, str] | None:
+        """The file whose tables a filler may fill, and who that is; None where it only calls one of its functions."""
+        index = self.project.index(filler.path)
+        if filler.to.path is None or index is None or filler.head not in index.contents:
+            return None
+        return filler.to.path, f"{filler.head} {filler.path}"
 
     def _unreached(self, reported: frozenset[Path]) -> list[Root]:
         """Where no run came to any sharding call, roots for the functions that have one and were run: whoever calls
@@ -146,12 +156,12 @@ class Analysis:
         if self._left <= 0:
             self._skipped = True
             return
-        outcome = self._outcomes.recall(root, self.project, self._hot) if self._outcomes is not None else None
+        outcome = self._outcomes.recall(root, self.project, self._beside) if self._outcomes is not None else None
         if outcome is None:
             self.project.notes = Notes()
             outcome = self._imports(root.path) if root.kind == "imports" else self._run(root)
             if self._outcomes is not None:
-                self._outcomes.keep(root, outcome, self.project, self._hot)
+                self._outcomes.keep(root, outcome, self.project, self._beside)
             self.project.notes = Notes()
         new_lines = sum(lines for path, lines in outcome.lines.items() if path not in self._parsed)
         self._parsed |= outcome.lines.keys()

@@ -34,6 +34,7 @@ business; the settings of a framework that makes the call for you are wrap-polic
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from fsdp_lint.fix.arguments import argument, is_path, text_of
 from fsdp_lint.fix.calls import for_each
@@ -70,6 +71,7 @@ def check(trace: Trace) -> Iterator[Finding]:
             trace.in_test(shard)
             or shard.group
             or shard.declared
+            or _may_be_for_others(shard)
             or (shard.generation == 2 and "auto_wrap_policy" in shard.kwargs)
             or _has_other_units(trace, shard)
             or is_container(shard.module)
@@ -100,6 +102,17 @@ def check(trace: Trace) -> Iterator[Finding]:
                 because=[(treated, "its blocks are made ready one by one here")] if treated and not blocks else [],
                 fix=_loop(trace, shard),
             )
+
+
+def _may_be_for_others(shard: Shard) -> bool:
+    """True where a test of the module's class stands around the call whose outcome is not known."""
+    return any(_asks_for_class(test.key, shard.module) for test in shard.guards)
+
+
+def _asks_for_class(key: tuple[Any, ...], module: Value) -> bool:
+    if key[0] == "all":
+        return any(_asks_for_class(inner, module) for inner, _ in key[1])
+    return key[:2] in (("named", module.number), ("isinstance", module.number))
 
 
 def _blocks(trace: Trace, shard: Shard, name: str) -> str:

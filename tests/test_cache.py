@@ -153,6 +153,21 @@ def test_a_changed_file_makes_only_what_rests_on_it_run_again(
     assert again() == (["one", "three", "two"], ["build"])
 
 
+def test_a_file_that_fills_a_table_of_another_is_seen(here: Path, cache: Cache) -> None:
+    """It is imported for what its top level does; it does so, or not."""
+    (here / "table.py").write_text("TABLE = []\ndef put(made):\n    TABLE.append(made)\n    return made\n")
+    (here / "train.py").write_text(
+        "import torch\nimport fill\nfrom table import TABLE\nfrom torch.distributed.fsdp import fully_shard\n"
+        "def main(model):\n    optimizer = torch.optim.SGD(model.parameters())\n"
+        "    for shard in TABLE:\n        shard(model)\n    print(fully_shard)\n"
+    )
+    fills = "from table import put\n@put\ndef shard(model):\n    from torch.distributed.fsdp import fully_shard as f\n"
+    settings = Settings(root=here, select=ONLY)
+    for body in ("    f(model)\n", "", "    f(model)\n"):
+        (here / "fill.py").write_text(fills + body if body else "")
+        assert names(agreed(here, settings, cache)) == (["optimizer-before-shard"] if body else [])
+
+
 def test_a_file_that_appears_or_goes_is_seen(here: Path, cache: Cache) -> None:
     (here / "train.py").write_text(TRAIN)
     settings = Settings(root=here, select=ONLY)

@@ -30,7 +30,7 @@ class Filler:
 def fillers(project: Project, indexes: dict[Path, FileIndex]) -> tuple[Filler, ...]:
     """Who may put something into tables of other files, or into those of classes."""
     found: list[Filler] = []
-    for path, index in sorted(indexes.items()):
+    for path, index in sorted({**_imported_to_fill(project, indexes), **indexes}.items()):
         called = {call.name.partition(".")[0] for call in index.calls if not call.function}
         for head in sorted({*index.contents, *(called & index.imports.keys())} - {""}):
             to = project.lookup(path, head)
@@ -39,6 +39,19 @@ def fillers(project: Project, indexes: dict[Path, FileIndex]) -> tuple[Filler, .
             if to.kind == "class" or to.path != path:
                 found.append(Filler(path, head, to))
     return tuple(found)
+
+
+def _imported_to_fill(project: Project, indexes: dict[Path, FileIndex]) -> dict[Path, FileIndex]:
+    """The files that others import without using their names: for what their top level does."""
+    found: dict[Path, FileIndex] = {}
+    for path, index in indexes.items():
+        used = index.body_mentions.union(*(info.mentions for info in index.functions.values()))
+        for target in (each for name in index.imports.keys() - used for each in index.imports[name]):
+            to = project.target(path, target)
+            if to is not None and to.kind == "file" and to.path is not None and to.path not in indexes:
+                made = project.index(to.path)
+                found.update({to.path: made} if made is not None else {})
+    return found
 
 
 class Registries(Expressions):
