@@ -35,7 +35,8 @@ Name the policy: `fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP` in the file,
 `auto_wrap_policy="transformer_based_wrap"` in the plugin, `fsdp="full_shard auto_wrap"` in transformers before 5.10,
 `auto_wrap_policy={Block}` in Lightning. With it transformers' models tell their blocks themselves
 (`_no_split_modules`); other models need `transformer_cls_names_to_wrap=["Block"]`, in the file
-`fsdp_transformer_layer_cls_to_wrap: Block`.
+`fsdp_transformer_layer_cls_to_wrap: Block`. With FSDP2 do not go by size: a list of blocks is large, too, and
+`fully_shard` refuses to take it (measured: `ValueError`).
 
 ## When to leave it
 

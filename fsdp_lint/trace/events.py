@@ -274,7 +274,7 @@ class ShardBySettings(Event):
 @dataclass(eq=False, kw_only=True)
 class SetWrapPolicy(Event):
     """A wrap policy is named outside of the call that makes the settings, or may be: an attribute `auto_wrap_policy` or
-    `fsdp_config` is set, or a variable of the environment from which accelerate takes it."""
+    `fsdp_config` is set, or a variable of the environment from which accelerate takes it; unknown code may do so."""
 
 
 @dataclass(eq=False, kw_only=True)

@@ -137,6 +137,13 @@ def replaced(run: Machine, call: Call) -> Value:
     return Object(cls=settings.cls, args=settings.args, kwargs={**settings.kwargs, **call.kwargs}, site=call.site)
 
 
+def note_setup(run: Machine, dotted: str, call: Call) -> None:
+    """A function of a library that is not known may set accelerate's variables: by its name it is about FSDP."""
+    library, last = dotted.partition(".")[0], dotted.rpartition(".")[2]
+    if "fsdp" in last and library not in ("torch", *LIBRARIES, *lightning.LIBRARIES):
+        run.emit(SetWrapPolicy, call.site)
+
+
 def set_variable(run: Machine, name: str, site: Site) -> None:
     """A variable of the environment is set: the event."""
     if VARIABLE in name:

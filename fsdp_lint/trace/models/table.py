@@ -424,6 +424,7 @@ def _other_library(run: Machine, dotted: str, call: Call) -> Value:
             run.emit(Seed, call.site, differs=None)
         if call.values():
             run.emit(Handed, call.site, values=tuple(call.values()), to=dotted)
+    configs.note_setup(run, dotted, call)
     if frameworks.is_model_class(dotted):
         return run.new(Module(library=dotted, args=tuple(call.args), kwargs=dict(call.kwargs)))
     if last[:1].isupper():
