@@ -10,6 +10,7 @@ In `TrainingArguments(fsdp=..., fsdp_config={...})`, TRL's configs, `FullySharde
   `activation_checkpointing` in `fsdp_config`;
 - `save_only_model=True` with `SHARDED_STATE_DICT`, or with `load_best_model_at_end=True`; `LOCAL_STATE_DICT` in
   `fsdp_config`;
+- `fsdp` and `deepspeed`;
 - `cpu_ram_efficient_loading` with `sync_module_states=False` and FSDP1: in `fsdp_config` where it says `"version": 1`,
   in the plugin where `fsdp_version` is 1 or left out;
 - in the plugin: `forward_prefetch`, a `reshard_after_forward` that is no bool, or `sharding_strategy` without
@@ -19,11 +20,14 @@ In `TrainingArguments(fsdp=..., fsdp_config={...})`, TRL's configs, `FullySharde
   `fsdp_reshard_after_forward: FULL_SHARD` (or another strategy) with `fsdp_version: 2`;
   `fsdp_activation_checkpointing_offload` without `fsdp_activation_checkpointing` or with `fsdp_version: 1`;
 - in plugin and file: a wrap policy that accelerate does not have, `LOCAL_STATE_DICT` with FSDP2;
-- `Trainer(args=..., optimizers=(optimizer, None))` where the arguments switch FSDP on; `accelerator.prepare` of a model
-  without its optimizer, or of an optimizer without its model, with `fsdp_version=2`;
+- `Trainer(args=..., optimizers=(optimizer, scheduler))`, either of them, where the arguments switch FSDP on;
+  `accelerator.prepare` of a model without its optimizer, or of an optimizer without its model, with `fsdp_version=2`;
 - in Lightning's strategy: `activation_checkpointing` and `activation_checkpointing_policy`, `process_group` and
-  `device_mesh`, `HYBRID_SHARD` with neither of these nor a wrap policy; and `gradient_clip_val` in the Trainer that
-  gets the strategy or its name (`strategy="fsdp"`), with clipping by norm.
+  `device_mesh`, `HYBRID_SHARD` with neither of these nor a wrap policy; `gradient_clip_val` in the Trainer that gets
+  the strategy or its name (`strategy="fsdp"`), with clipping by norm; and `fabric.setup(model, optimizer)` in one call
+  where the strategy has `use_orig_params=False`.
+
+A dict that the program fills in branches is followed: the finding holds where such a branch is taken.
 
 ## Why it is wrong
 
@@ -52,8 +56,8 @@ only the model is saved, `sync_module_states` with `cpu_ram_efficient_loading`. 
 Never for those that raise. Clipping is reported where the Trainer is made, if a model that it trains does not define
 `configure_gradient_clipping`. The rule reads literals in Python, accelerate's files, and the JSON file that
 `fsdp_config="name.json"` names, if there is one of that name between the script and the project's root. The command
-line, which can overrule accelerate's file, and environment variables are not seen, nor are dicts that are built
-elsewhere. Settings that are merely not read are `fsdp-setting-ignored`'s, and a wrap policy that is left out, which
+line, which can overrule accelerate's file, and environment variables are not seen, nor are dicts whose contents are not
+known. Settings that are merely not read are `fsdp-setting-ignored`'s, and a wrap policy that is left out, which
 nothing refuses, is `wrap-policy-missing`'s.
 
 ## References
@@ -64,6 +68,8 @@ nothing refuses, is `wrap-policy-missing`'s.
 - https://github.com/huggingface/accelerate/pull/3394 (model and optimizer in one call with FSDP2)
 - https://github.com/huggingface/transformers/blob/main/src/transformers/trainer.py ("Passing `optimizers` is not
   allowed")
+- https://github.com/huggingface/transformers/blob/main/src/transformers/trainer.py ("Using --fsdp xxx together with
+  --deepspeed is not possible")
 - https://github.com/huggingface/transformers/issues/25100 (`sync_module_states` must be True)
 - https://github.com/huggingface/accelerate/pull/2037 (the same for accelerate's launcher)
 - https://github.com/huggingface/accelerate/blob/main/src/accelerate/utils/dataclasses.py
@@ -79,8 +85,10 @@ from collections.abc import Iterator, Mapping
 from fsdp_lint.rule import Finding, Rule, Severity
 from fsdp_lint.trace.events import ConfigureFSDP
 from fsdp_lint.trace.models.configs import setting
+from fsdp_lint.trace.policies import ways
 from fsdp_lint.trace.trace import Trace
-from fsdp_lint.trace.values import Const, External, Object, Value
+from fsdp_lint.trace.values import Const, External, Object, Sequence, Value
+from fsdp_lint.trace.values import Mapping as Dict
 
 SHARDED = "SHARDED_STATE_DICT"
 POLICIES = ("TRANSFORMER_BASED_WRAP", "SIZE_BASED_WRAP", "NO_WRAP")
@@ -93,7 +101,7 @@ Conflict = tuple[str, str]
 def check(trace: Trace) -> Iterator[Finding]:
     """One finding for each object or file with settings that exclude each other; it names the first pair."""
     for config in (one for one in trace.every(ConfigureFSDP) if one.by in PAIRS):
-        message, name = next(PAIRS[config.by](config), ("", ""))
+        message, name = next((found for way in ways(config) for found in PAIRS[config.by](way)), ("", ""))
         if not message:
             continue
         if config.by == "trainer" and isinstance(config.made, Object) and config.made.site is not None:
@@ -115,6 +123,8 @@ def _of_arguments(config: ConfigureFSDP) -> Iterator[Conflict]:
         yield "`save_only_model` and `load_best_model_at_end` cannot be had together with FSDP: the Trainer raises", ""
     if str(options.get("state_dict_type")).upper() == "LOCAL_STATE_DICT" and given.get("save_strategy") != "no":
         yield "the Trainer does not find the checkpoints again that `LOCAL_STATE_DICT` writes: resuming raises", ""
+    if _is_filled(config.arguments.get("fsdp")) and _is_filled(config.arguments.get("deepspeed")):
+        yield "`fsdp` and `deepspeed` are both set: the Trainer raises", ""
     # Without a version it is FSDP1 in transformers 4 and FSDP2 in transformers 5.
     if str(options.get("version")) == "1":
         yield from _loading(options)
@@ -164,6 +174,12 @@ def _of_launch(config: ConfigureFSDP) -> Iterator[Conflict]:
     yield from _states(options, version, "fsdp_")
 
 
+def _is_filled(value: Value | None) -> bool:
+    if isinstance(value, Dict | Sequence):
+        return bool(value.items)
+    return isinstance(value, Const) and bool(value.value)
+
+
 def _settings(given: Mapping[str, Value]) -> Options:
     return {name: setting(value) for name, value in given.items()}
 
@@ -210,12 +226,18 @@ def _of_prepare(_: ConfigureFSDP) -> Iterator[Conflict]:
     yield "with FSDP2 `prepare` must get the model and the optimizer in one call: it raises", ""
 
 
+def _of_setup(config: ConfigureFSDP) -> Iterator[Conflict]:
+    if setting(config.options.get("use_orig_params")) is False:
+        yield "`use_orig_params=False` needs `setup_module()` before the optimizer is made: this `setup()` raises", ""
+
+
 def _of_optimizers(_: ConfigureFSDP) -> Iterator[Conflict]:
     yield "`optimizers` cannot be given with `fsdp`: the Trainer raises", ""
 
 
 PAIRS = {
     "prepare": _of_prepare,
+    "setup": _of_setup,
     "optimizers": _of_optimizers,
     "arguments": _of_arguments,
     "plugin": _of_plugin,

@@ -2,17 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Iterator, Mapping
 
-from fsdp_lint.trace.events import Handed, Shard, ShardBySettings, ShardEach
+from fsdp_lint.trace.events import ConfigureFSDP, Handed, Shard, ShardBySettings, ShardEach
 from fsdp_lint.trace.granularity import asked_to_shard, handed_to_shard
 from fsdp_lint.trace.models.configs import LIBRARIES, POLICY, setting
 from fsdp_lint.trace.models.lightning import LIBRARIES as LIGHTNING
 from fsdp_lint.trace.trace import Trace, touches
-from fsdp_lint.trace.values import Const, External, Sequence, Value
+from fsdp_lint.trace.values import MISSING, Choice, Const, External, Guards, Sequence, Value, exclusive
 
 # The strategies with which parameters are freed after the forward pass, under all names.
 FREES = frozenset({"full_shard", "1", "true"})
+
+
+def ways(config: ConfigureFSDP) -> Iterator[ConfigureFSDP]:
+    """The settings as they are in any case, and as they are where a branch of the program has filled one of them; what
+    is not known then stays one of several."""
+    yield _where(config, config.guards)
+    for value in (*config.options.values(), *config.arguments.values()):
+        for option, guards in value.options if isinstance(value, Choice) else ():
+            assumed = (*config.guards, *guards)
+            if guards and not _is_missing(option) and not exclusive(assumed, assumed):
+                yield _where(config, assumed)
+
+
+def _where(config: ConfigureFSDP, assumed: Guards) -> ConfigureFSDP:
+    options, arguments = (
+        {name: known for name, value in given.items() if not _is_missing(known := _settled(value, assumed))}
+        for given in (config.options, config.arguments)
+    )
+    return dataclasses.replace(config, options=options, arguments=arguments)
+
+
+def _settled(value: Value, assumed: Guards) -> Value:
+    """The one of several values that a setting has where `assumed` holds; all of them where that is not known."""
+    for option, guards in value.options if isinstance(value, Choice) else ():
+        if all(literal in assumed for literal in guards):
+            return option
+        if not exclusive(guards, assumed):
+            break
+    return value
+
+
+def _is_missing(value: Value) -> bool:
+    return isinstance(value, External) and value.dotted == MISSING
 
 
 def says_none(options: Mapping[str, Value], least: str, left_out: bool = True) -> str:

@@ -153,14 +153,14 @@ def set_variable(run: Machine, name: str, site: Site) -> None:
 
 
 def _is_given(optimizers: Value | None) -> bool:
-    """True for `(optimizer, scheduler)` with one that is made here."""
+    """True for `(optimizer, scheduler)` with one that is made here, of whatever parameters."""
     items = optimizers.items if isinstance(optimizers, Sequence) else ()
-    return any(isinstance(item, Optimizer) for item in items)
+    return any(isinstance(item, Optimizer | Object | Instance) for item in items)
 
 
 def _with_optimizers(run: Machine, call: Call, made: Value) -> None:
     """`Trainer(args=TrainingArguments(fsdp=...), optimizers=(optimizer, None))`: the event."""
-    args = call.kwargs.get("args")
+    args = call.get(1, "args")
     fsdp = args.kwargs.get("fsdp") if isinstance(args, Object) and args.cls.rpartition(".")[2] in ARGUMENTS else None
     if isinstance(fsdp, Const) and fsdp.value:
         run.emit(ConfigureFSDP, call.site, by="optimizers", options={}, arguments=dict(call.kwargs), made=made)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Listing
 
-from fsdp_lint.trace.events import Collective, ShardBySettings
+from fsdp_lint.trace.events import Collective, ConfigureFSDP, ShardBySettings
 from fsdp_lint.trace.models.api import Call, Machine, constant_name, flag
 from fsdp_lint.trace.models.fsdp import WRAPPING
 from fsdp_lint.trace.values import (
@@ -86,6 +86,7 @@ def fabric_call(run: Machine, owner: Object, method: str, call: Call) -> Value |
         model = call.get(0, "module")
         if isinstance(model, Module) and shards_by_itself(owner):
             run.emit(ShardBySettings, call.site, model=model, by=owner)
+            _with_optimizers(run, owner, call)
         return prepared(run, call)
     if shards is None or call.open:
         return None
@@ -100,6 +101,13 @@ def fabric_call(run: Machine, owner: Object, method: str, call: Call) -> Value |
     if method == "setup_optimizers" and len(call.args) == 1 and isinstance(call.args[0], Optimizer):
         return call.args[0]
     return None
+
+
+def _with_optimizers(run: Machine, fabric: Object, call: Call) -> None:
+    """`fabric.setup(model, optimizer)`: the event."""
+    strategy = fabric.kwargs.get("strategy")
+    if isinstance(strategy, Object) and any(isinstance(value, Optimizer) for value in call.args[1:]):
+        run.emit(ConfigureFSDP, call.site, by="setup", options=dict(strategy.kwargs), arguments={}, made=fabric)
 
 
 def shards_by_itself(trainer: Object) -> bool:
