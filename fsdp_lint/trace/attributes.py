@@ -32,6 +32,7 @@ from fsdp_lint.trace.values import (
     Tensor,
     Unknown,
     Value,
+    is_number,
 )
 
 _WITH_INNER = frozenset({External, ProjectModule, Super, Class, Instance, Module})
@@ -68,6 +69,10 @@ class Attributes(Displays):
         if isinstance(value, Choice):
             return self.each_option(value, lambda option: self.attribute(option, name))
         stored = self.stored(value, name)
+        if stored is not None and self._is_counted(value, name, stored):
+            # No part of the object: of what that was made says nothing of how far it has counted.
+            stored = Unknown(name=self.path_name(value, name))
+            self.store(value, name, stored)
         if stored is not None:
             return self.child(value, name) if self._may_have_changed(value, name, stored) else stored
         return self._inner(value, name) if value.__class__ in _WITH_INNER else self._by_kind(value, name)
@@ -106,6 +111,12 @@ class Attributes(Displays):
         if table.has_method(value, name):
             return Method(name=name, self_value=value, method=name, owner=value)
         return self.child(value, name)
+
+    def _is_counted(self, value: Value, name: str, stored: Value) -> bool:
+        """True for a number that a method of the object counts up: how often it has been called is not known."""
+        if not is_number(stored) or not isinstance(value, Instance | Module) or value.cls is None:
+            return False
+        return self.counts(value.cls, name)
 
     def _may_have_changed(self, value: Value, name: str, stored: Value) -> bool:
         """True for a flag that an earlier entry has set, and that other methods of the object set, too: which of them

@@ -11,7 +11,7 @@ import libcst as cst
 
 from fsdp_lint.project.resolve import Definition
 from fsdp_lint.source.file import Site, Source
-from fsdp_lint.source.structure import inner
+from fsdp_lint.source.structure import inner, program_below
 from fsdp_lint.trace.generators import gathered
 from fsdp_lint.trace.models import table
 from fsdp_lint.trace.models.api import Call
@@ -351,6 +351,15 @@ class Calls(State):
             self.memo[at] = Const(value=found)
         known = self.memo[at]
         return known.value if isinstance(known, Const) else []
+
+    def counts(self, cls: Class, name: str) -> bool:
+        """True where a method of a class or of its bases says `self.name += ...`."""
+        at = ("counts", cls.number, name)
+        if at not in self.memo:
+            nodes = [self.class_node(one) for one in self.lineage(cls) if isinstance(one, Class)]
+            self.memo[at] = Const(value=any(name in counted(node) for node in nodes if node is not None))
+        known = self.memo[at]
+        return isinstance(known, Const) and bool(known.value)
 
     # entering ---------------------------------------------------------------------------------------------------
 
@@ -715,6 +724,17 @@ def _assignments(body: cst.Module | cst.BaseSuite, name: str) -> list[cst.BaseEx
         elif isinstance(statement, cst.If | cst.Try):
             found.extend(_nested_assignments(statement, name))
     return found
+
+
+@functools.lru_cache(maxsize=4096)
+def counted(node: cst.ClassDef) -> frozenset[str]:
+    """The attributes of `self` that the methods of a class count up or down."""
+    steps = (each.target for each in program_below(node) if isinstance(each, cst.AugAssign))
+    return frozenset(
+        target.attr.value
+        for target in steps
+        if isinstance(target, cst.Attribute) and isinstance(target.value, cst.Name) and target.value.value == "self"
+    )
 
 
 def _sets(node: cst.CSTNode, name: str) -> bool:

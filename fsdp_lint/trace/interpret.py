@@ -10,6 +10,7 @@ from typing import Any
 import libcst as cst
 
 from fsdp_lint.source.file import Site
+from fsdp_lint.source.structure import program_below
 from fsdp_lint.trace.contexts import Contexts
 from fsdp_lint.trace.events import Attach, LoopOverPart, RepointOptimizer, SetEntry, SetFlag, Shard, Swallow, Tie
 from fsdp_lint.trace.expressions import LONG
@@ -42,6 +43,7 @@ from fsdp_lint.trace.values import (
     Unknown,
     Value,
     choice,
+    is_number,
     made_of,
 )
 
@@ -181,8 +183,7 @@ class Interpreter(Contexts):
                     self.assign(element.value, choice(options))
                 return
         if any(isinstance(e, cst.StarredElement) for e in elements):
-            for element in elements:
-                self.assign(element.value, Sequence(items=items, exact=False))
+            self._unpack_starred(elements, value)
             return
         named = [element.value.value if isinstance(element.value, cst.Name) else "" for element in elements]
         for at, element in enumerate(elements):
@@ -191,6 +192,21 @@ class Interpreter(Contexts):
             else:
                 known = table.unpacked(self, value, at) or table.process_part(named, at)
                 self.assign(element.value, known if known is not None else self.child(value, f"[{at}]"))
+
+    def _unpack_starred(self, elements: Any, value: Value) -> None:
+        """`first, *rest = value`."""
+        items, at = self.row(value), next(i for i, e in enumerate(elements) if isinstance(e, cst.StarredElement))
+        behind = len(elements) - at - 1
+        if items is not None and len(items) >= at + behind:
+            end = len(items) - behind
+            parts = [*items[:at], Sequence(items=items[at:end]), *items[end:]]
+        else:
+            many = value.items if isinstance(value, Sequence) else []
+            one = many[0] if len(many) == 1 else None
+            parts = [one if one is not None else self.child(value, f"[{i}]") for i in range(len(elements))]
+            parts[at] = Sequence(items=many, exact=False)
+        for element, part in zip(elements, parts, strict=True):
+            self.assign(element.value, part)
 
     def assign_attribute(self, owner: Value, name: str, value: Value, site: Site) -> None:
         """`owner.name = value`."""
@@ -444,6 +460,8 @@ class Interpreter(Contexts):
         """Runs the body once for each beginning. Where these are all rounds there are, one comes after the other, and
         the loop's number is negative. `over` is what the loop goes over, None for a `while`."""
         number = self.new_loop(began)
+        if not exact:
+            self._forget_counts(body)
         self.frame.over.append((over, body))
         self.loops.append(-number if exact else number)
         for begin in begins:
@@ -460,6 +478,17 @@ class Interpreter(Contexts):
                     self.assume(self.not_all(more))
         self.loops.pop()
         self.frame.over.pop()
+
+    def _forget_counts(self, body: cst.BaseSuite) -> None:
+        """What a loop counts up or down is known in its first round alone."""
+        for target in counted_in(body):
+            if isinstance(target, cst.Name):
+                if is_number(self.frame.names.get(target.value)):
+                    self.frame.names[target.value] = Unknown(name=target.value)
+                continue
+            owner, name = self.evaluate(target.value), target.attr.value
+            if is_number(self.stored(owner, name)):
+                self.store(owner, name, Unknown(name=name))
 
     def attempt_with(self, node: cst.With) -> bool:
         """Runs a body whose errors are suppressed: it ends, or what follows is reached without it. False where they are
@@ -629,6 +658,22 @@ class Interpreter(Contexts):
             run()
         except (OutOfBudget, RecursionError):
             self.trace.finished = False
+
+
+@functools.lru_cache(maxsize=4096)
+def counted_in(body: cst.BaseSuite) -> tuple[cst.Name | cst.Attribute, ...]:
+    """The variables that a loop counts: `step += 1`, `state.step += 1`, `step = step + 1`."""
+    found: list[cst.Name | cst.Attribute] = []
+    for node in program_below(body):
+        match node:
+            case cst.AugAssign(target=cst.Name() | cst.Attribute(value=cst.Name()) as target):
+                found.append(target)
+            case cst.Assign(
+                targets=[cst.AssignTarget(target=cst.Name(value=name) as target)],
+                value=cst.BinaryOperation(left=cst.Name(value=other)),
+            ) if name == other:
+                found.append(target)
+    return tuple(found)
 
 
 # What binds each kind of target, and what runs each kind of statement; see the table of expressions.

@@ -566,6 +566,11 @@ def class_name(value: Value) -> str:
     return value.dotted if isinstance(value, External) else value.name
 
 
+def is_number(value: Value | None) -> bool:
+    """True for a number that is known."""
+    return isinstance(value, Const) and isinstance(value.value, int | float) and not isinstance(value.value, bool)
+
+
 def made_of(value: Value) -> Iterator[Value]:
     """The value, and all that it was made from or reached through, each once."""
     todo, seen = [value], set()

@@ -49,7 +49,7 @@ def tuple_unpacking():
 
 def starred_unpacking():
     head, *rest = [nn.Linear(1, 1), nn.Embedding(2, 2)]
-    fully_shard(head)  # known-miss: Shard(group=())  # known-false: Shard(group=(Linear, Embedding))
+    fully_shard(head)  # event: Shard(module=head, group=())
     return rest
 
 

@@ -244,7 +244,7 @@ def apply(run: Machine, call: Call) -> Value:
     if isinstance(function, External) and function.dotted in GENERATION_2:
         run.emit(ShardEach, call.site, module=call.self_value)
     elif not isinstance(function, External):
-        element = run.element(call.self_value, "modules")
+        element = run.element(call.self_value, "modules", backwards=True)  # children come before what holds them
         run.invoke(function, Call(site=call.site, args=[element], name="apply"))
     return call.self_value
 
