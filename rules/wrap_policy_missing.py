@@ -14,7 +14,8 @@ Settings of a framework that shards for the user, where they come to no wrap pol
   transformers 5.10 or newer, by the range that it declares or by an argument that those do not have
   (`evaluation_strategy`, `overwrite_output_dir` ...);
 - Lightning: `FSDPStrategy(...)` without `auto_wrap_policy`, or `strategy="fsdp"`, where `trainer.fit` or
-  `fabric.setup` gets a model of blocks that shards none of them in `configure_model`.
+  `fabric.setup` gets a model of blocks that shards none of them in `configure_model`; it may be one of several
+  strategies that a flag picks from.
 
 ## Why it is wrong
 

@@ -209,13 +209,12 @@ def _lightning(run: Machine, last: str, call: Call, made: Value) -> None:
 def _fit(run: Machine, trainer: Object, call: Call) -> None:
     """`trainer.fit(model)` with FSDPStrategy or its name, where the model leaves clipping to the Trainer."""
     model = call.get(0, "model")
-    lightning.fit(run, trainer, model, call)
-    if not lightning.shards_by_itself(trainer):
-        return
-    if isinstance(model, Module) and model.cls is not None:
-        run.emit(ShardBySettings, call.site, model=model, by=trainer)
-        if not isinstance(run.attribute(model, "configure_gradient_clipping"), Bound):
-            run.emit(ConfigureFSDP, call.site, by="trainer", options={}, arguments=dict(trainer.kwargs), made=trainer)
+    for told in lightning.each_way(run, trainer):
+        lightning.fit(run, told, model, call)
+        if isinstance(model, Module) and model.cls is not None:
+            run.emit(ShardBySettings, call.site, model=model, by=told)
+            if not isinstance(run.attribute(model, "configure_gradient_clipping"), Bound):
+                run.emit(ConfigureFSDP, call.site, by="trainer", options={}, arguments=dict(told.kwargs), made=told)
 
 
 def _is_on(fsdp: Value | None) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from collections.abc import Sequence as Listing
 
 from fsdp_lint.trace.events import Collective, ConfigureFSDP, ShardBySettings
@@ -9,8 +10,10 @@ from fsdp_lint.trace.models.api import Call, Machine, constant_name, flag
 from fsdp_lint.trace.models.fsdp import WRAPPING
 from fsdp_lint.trace.values import (
     Bound,
+    Choice,
     Const,
     Function,
+    Instance,
     Mesh,
     Module,
     Object,
@@ -47,6 +50,7 @@ HOOKS = (
     "on_train_batch_end",
     "validation_step",
     "on_validation_epoch_end",
+    "on_validation_end",
     "on_train_epoch_end",
     "on_save_checkpoint",
     "on_train_end",
@@ -84,9 +88,9 @@ def fabric_call(run: Machine, owner: Object, method: str, call: Call) -> Value |
     shards = _shards(owner)
     if shards is None and method in ("setup", "setup_module"):
         model = call.get(0, "module")
-        if isinstance(model, Module) and shards_by_itself(owner):
-            run.emit(ShardBySettings, call.site, model=model, by=owner)
-            _with_optimizers(run, owner, call)
+        for fabric in each_way(run, owner) if isinstance(model, Module) else ():
+            run.emit(ShardBySettings, call.site, model=model, by=fabric)
+            _with_optimizers(run, fabric, call)
         return prepared(run, call)
     if shards is None or call.open:
         return None
@@ -110,6 +114,25 @@ def _with_optimizers(run: Machine, fabric: Object, call: Call) -> None:
         run.emit(ConfigureFSDP, call.site, by="setup", options=dict(strategy.kwargs), arguments={}, made=fabric)
 
 
+def each_way(run: Machine, trainer: Object) -> Iterator[Object]:
+    """A Trainer or Fabric that shards by itself, as it is where its strategy is the one of several that does; nothing
+    where none does. What is done with it is done under that condition."""
+    strategy = trainer.kwargs.get("strategy")
+    for option in run.options(strategy) if isinstance(strategy, Choice) else ():
+        told = Object(
+            cls=trainer.cls,
+            args=trainer.args,
+            kwargs={**trainer.kwargs, "strategy": option.value},
+            site=trainer.site,
+            name=trainer.name,
+        )
+        if shards_by_itself(told):
+            with run.under(option):
+                yield told
+    if shards_by_itself(trainer):
+        yield trainer
+
+
 def shards_by_itself(trainer: Object) -> bool:
     """True where a Trainer or Fabric gets FSDPStrategy, or its name."""
     strategy = trainer.kwargs.get("strategy")
@@ -125,14 +148,16 @@ def runs_fsdp(trainer: Object) -> bool:
 
 
 def fit(run: Machine, trainer: Object, model: Value | None, call: Call) -> None:
-    """`trainer.fit(model)` with a strategy that shards by itself: the hooks of a module of the project are run. What
-    `training_step` gives has its backward; nothing, none."""
-    if not shards_by_itself(trainer):
-        return
+    """`trainer.fit(model)` with a strategy that shards by itself: the hooks of a module of the project are run, after
+    those of its callbacks. What `training_step` gives has its backward; nothing, none."""
     if not isinstance(model, Module) or model.cls is None:
         return
     run.store(model, "trainer", trainer)
+    listed = trainer.kwargs.get("callbacks")
+    callbacks = [one for one in listed.items if isinstance(one, Instance)] if isinstance(listed, Sequence) else []
     for hook in HOOKS:
+        for callback in callbacks:
+            _run_hook(run, callback, hook, Call(site=call.site, args=[trainer, model], open=True, name=hook))
         method = run.attribute(model, hook)
         if isinstance(method, Bound):
             # The strategy says by what `wrap` wraps here (lightning/pytorch/strategies/fsdp.py, model_sharded_context).
@@ -142,6 +167,12 @@ def fit(run: Machine, trainer: Object, model: Value | None, call: Call) -> None:
             del run.contexts[len(run.contexts) - len(around) :]
             if hook == "training_step" and flag(run.stored(model, "automatic_optimization")) is not False:
                 _go_back(run, trainer, given, call)
+
+
+def _run_hook(run: Machine, callback: Instance, hook: str, call: Call) -> None:
+    method = run.attribute(callback, hook)
+    if isinstance(method, Bound):
+        run.invoke(method, call)
 
 
 def _go_back(run: Machine, trainer: Object, given: Value, call: Call) -> None:
