@@ -3,7 +3,8 @@
 ## What it finds
 
 A branch, a flag, a strategy or a function whose name says hybrid sharding (`hsdp`, `hybrid_shard`), in which
-`fully_shard` is called without `mesh=`, or with a mesh that has one dimension.
+`fully_shard` is called without `mesh=`, or with a mesh that has one dimension; or a mesh whose only dimension has such
+a name.
 
 ## Why it is wrong
 
@@ -38,7 +39,7 @@ from fsdp_lint.rule import Finding, Rule, Severity
 from fsdp_lint.trace.events import Shard
 from fsdp_lint.trace.filling import is_hybrid
 from fsdp_lint.trace.trace import Trace, called, functions_around, touches
-from fsdp_lint.trace.values import Const, Guards, Literal, Mesh, Value, exclusive, options_of
+from fsdp_lint.trace.values import Const, Guards, Literal, Mesh, Sequence, Value, exclusive, options_of
 
 HYBRID = re.compile(r"hsdp|hybrid_?-?shard|shard\w*_hybrid|hybrid_?fsdp|fsdp_?hybrid", re.IGNORECASE)
 BARE = re.compile(r"^hybrid$", re.IGNORECASE)
@@ -53,7 +54,7 @@ def check(trace: Trace) -> Iterator[Finding]:
         if any(_outer(other, shard) for other in trace.every(Shard)):
             continue
         for mesh, guards in _meshes(shard):
-            how, (meant, test) = _one_way(mesh), _meant(shard, guards)
+            how, (meant, test) = _one_way(mesh), _meant(shard, guards, mesh)
             if not how or not meant or any(_in_two_ways(other, guards, test) for other in trace.every(Shard)):
                 continue
             yield Finding(
@@ -79,7 +80,7 @@ def _one_way(mesh: Value | None) -> str:
     return "its mesh has one dimension" if one else ""
 
 
-def _meant(shard: Shard, guards: Guards) -> tuple[str, Literal | None]:
+def _meant(shard: Shard, guards: Guards, mesh: Value | None) -> tuple[str, Literal | None]:
     """The user's word that says hybrid sharding, and the test that has it; empty where there is none."""
     for literal in guards:
         if not literal.holds:
@@ -87,7 +88,14 @@ def _meant(shard: Shard, guards: Guards) -> tuple[str, Literal | None]:
         for word in literal.words:
             if HYBRID.search(word) or (BARE.match(word) and any(ABOUT.search(other) for other in literal.words)):
                 return word, literal
-    return next((name for name in functions_around(shard) if HYBRID.search(name)), ""), None
+    names = (*functions_around(shard), *_names_of(mesh))
+    return next((name for name in names if HYBRID.search(name)), ""), None
+
+
+def _names_of(mesh: Value | None) -> list[str]:
+    """The names of the dimensions of a mesh that is made here, and no slice of another."""
+    names = mesh.names if isinstance(mesh, Mesh) and mesh.of is None else None
+    return [str(item.value) for item in names.items if isinstance(item, Const)] if isinstance(names, Sequence) else []
 
 
 def _in_two_ways(other: Shard, guards: Guards, test: Literal | None) -> bool:
