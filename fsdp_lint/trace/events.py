@@ -279,7 +279,7 @@ class SetWrapPolicy(Event):
 
 @dataclass(eq=False, kw_only=True)
 class SetStateType(Event):
-    """The type of state dicts is changed on accelerate's plugin; `to` is a literal one."""
+    """The type of state dicts is changed on accelerate's plugin, or its variable is set; `to` is a literal one."""
 
     to: str
 

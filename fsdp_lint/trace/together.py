@@ -5,8 +5,19 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from fsdp_lint.trace.events import CheckClass, Collective, ConfigureFSDP, Event, Forward, SetStateType, Shard, TakeState
+from fsdp_lint.trace.events import (
+    CheckClass,
+    Collective,
+    ConfigureFSDP,
+    Event,
+    Forward,
+    SetStateType,
+    Shard,
+    SwitchOnFSDP,
+    TakeState,
+)
 from fsdp_lint.trace.models import lightning
+from fsdp_lint.trace.models.configs import setting
 from fsdp_lint.trace.trace import Trace, called, runs_alone, touches
 from fsdp_lint.trace.values import (
     Const,
@@ -17,6 +28,7 @@ from fsdp_lint.trace.values import (
     Sequence,
     StateDict,
     Tensor,
+    Unknown,
     Value,
     exclusive,
     made_of,
@@ -129,6 +141,18 @@ def launch_of(trace: Trace, event: Event) -> list[tuple[Event | Site, str]]:
     if by is None or told or trace.launch is None:
         return []
     return [(trace.launch, "the launcher is told of FSDP here")]
+
+
+def left_to_launcher(trace: Trace, args: Value, event: Event) -> ConfigureFSDP | None:
+    """What a file for accelerate's launcher asks for, where a Trainer with such arguments leaves FSDP to it; None where
+    there is none, or the event stands under a test of how the program was launched."""
+    told = isinstance(args, Object) and bool({"fsdp", "**", "deepspeed"} & set(args.kwargs))
+    asked = trace.launch
+    if asked is None or told or not isinstance(args, Object | Unknown) or _asks_how_launched(event):
+        return None
+    if setting(asked.arguments["distributed_type"]) != "FSDP" or setting(asked.arguments.get("num_processes")) == "1":
+        return None
+    return None if any(True for _ in trace.every(SwitchOnFSDP)) else asked
 
 
 def _asks_how_launched(event: Event) -> bool:

@@ -23,6 +23,7 @@ from fsdp_lint.trace.values import (
     Bound,
     Class,
     Const,
+    External,
     Instance,
     Mapping,
     Module,
@@ -44,6 +45,8 @@ VARIABLE = "USE_FSDP"
 LAUNCHED = (VARIABLE, "use_fsdp")
 # The wrap policy: the attribute of accelerate's plugin, and what its variable and its launcher's option have in common.
 POLICY = "auto_wrap_policy"
+# The type of state dicts: the attribute of the plugin, and what its variable ends with.
+STATES = "state_dict_type"
 # From this release on the Trainer makes a unit of each block if nothing else is said, and does not have these arguments
 # (training_args.py of 4.57.3, 5.0.0, 5.9.0, 5.10.1 and 5.24.0; `evaluation_strategy` until 4.45).
 UNITS_SINCE = (5, 10)
@@ -119,10 +122,13 @@ def runs_before_units(arguments: Iterable[str]) -> bool:
 
 
 def switch_on(run: Machine, settings: Value, name: str, to: Value, site: Site) -> None:
-    """`args.fsdp = ...`, `plugin.auto_wrap_policy = ...`: the event."""
+    """`args.fsdp = ...`, `plugin.auto_wrap_policy = ...`, `plugin.state_dict_type = ...`: the event."""
     made = isinstance(settings, Object) and settings.cls.rpartition(".")[2] in ARGUMENTS
     if (name == POLICY and isinstance(settings, Object | Unknown)) or (name == "fsdp_config" and made):
         run.emit(SetWrapPolicy, site)
+    if name == STATES and isinstance(settings, Object | Unknown):
+        kind = to.dotted.rpartition(".")[2] if isinstance(to, External) else constant_name(to)
+        run.emit(SetStateType, site, to=kind)
     if name == "fsdp" and (made or isinstance(settings, Unknown)) and _is_on(to):
         run.emit(SwitchOnFSDP, site, of=settings)
 
@@ -150,6 +156,8 @@ def set_variable(run: Machine, name: str, site: Site) -> None:
         run.emit(SwitchOnFSDP, site, of=None)
     if POLICY in name.lower():
         run.emit(SetWrapPolicy, site)
+    if STATES in name.lower():
+        run.emit(SetStateType, site, to="")
 
 
 def _is_given(optimizers: Value | None) -> bool:
