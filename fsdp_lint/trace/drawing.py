@@ -102,7 +102,8 @@ def _outcome(key: tuple[Any, ...], test: Literal, met: Met) -> bool | None:
         case ("in", one, other) if (kind := _among(test, one)) is not None and _is_class(kind, drawn):
             known = _among(test, other)
             items = known.items if isinstance(known, Sequence) and known.exact else []
-            return _one_of(tuple(map(class_name, items)), test, model) if items else None
+            found = _one_of(tuple(map(class_name, items)), test, model) if items else None
+            return found if found is not None or known is None else _among_layers(known, met)
         case ("any()" | "all()" as how, number) if isinstance(many := _among(test, number), Sequence) and many.exact:
             truths = [_truth(item, met) for item in many.items]
             sure = how == "any()"
@@ -180,12 +181,16 @@ def _all_hold(literals: Guards, met: Met) -> bool | None:
 
 
 def _among_names(names: Value, test: Literal, met: Met) -> bool | None:
-    """Whether the name of a module's class is this, or among these. A setting that lists layers does not list the
-    model."""
+    """Whether the name of a module's class is this, or among these."""
     if isinstance(names, Sequence) and names.exact and all(isinstance(item, Const) for item in names.items):
         return _one_of(tuple(str(item.value) for item in names.items if isinstance(item, Const)), test, met.module)
     if isinstance(names, Const) and isinstance(names.value, str):
         return _one_of((names.value,), test, met.module)
+    return _among_layers(names, met)
+
+
+def _among_layers(names: Value, met: Met) -> bool | None:
+    """Whether a module is one of the layers that a setting lists, as its name says: the model itself is none."""
     if not any(frameworks.NAMES_LAYERS.search(f"{one.name} {one.key}") for one in made_of(names)):
         return None
     return False if met.name == "" else met.module.key.isdecimal() or met.module.key == "[]" or None
