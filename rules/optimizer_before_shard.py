@@ -23,7 +23,10 @@ parameters, made in `__init__` or `setup` of a module that shards in `configure_
 `fabric.setup(model, optimizer)`, without a word.
 
 FSDP1 does the same with `use_orig_params=False`, its default. With `use_orig_params=True` it keeps the parameter
-objects, and the order does not matter (measured on torch 2.4 to 2.13).
+objects, and the order does not matter (measured on torch 2.4 to 2.13). In accelerate's plugin for FSDP1,
+`use_orig_params=False` does it too: `accelerator.prepare(model)` leaves an optimizer behind that was made before, and
+`prepare(optimizer)` later wraps it as it is (read in accelerate 1.15, where only FSDP2's way gives optimizers the new
+parameters). The rule reports it where the setting is written, and model and optimizer are prepared apart.
 
 ## How to mend it
 
@@ -57,7 +60,9 @@ from fsdp_lint.trace.events import (
     BuildOptimizer,
     Event,
     Handed,
+    RepointOptimizer,
     Shard,
+    ShardBySettings,
     Step,
     TakeParameters,
     UseParameters,
@@ -71,6 +76,7 @@ from fsdp_lint.trace.trace import (
     site_at_depth,
     touches,
 )
+from fsdp_lint.trace.values import Module, Optimizer, Value
 
 # What a function that builds an optimizer may do besides, so that its call can be moved.
 QUIET = (BuildOptimizer, TakeParameters, UseParameters, Handed)
@@ -96,6 +102,44 @@ def check(trace: Trace) -> Iterator[Finding]:
                 fix=_fix(trace, _takings(trace, build), late[-1]),
             )
             break
+    yield from _by_settings(trace)
+
+
+def _by_settings(trace: Trace) -> Iterator[Finding]:
+    """accelerate with FSDP1: the model is prepared alone, after its optimizer was made."""
+    for build in trace.every(BuildOptimizer):
+        models = [module for params in build.optimizer.holds for module in params.of]
+        late = [
+            event
+            for event in trace.every(ShardBySettings)
+            if event.replaces and trace.before(build, event, build.optimizer) and _is_one_of(event.model, models)
+        ]
+        if not late or not _goes_on_alone(trace, build.optimizer):
+            continue
+        if any(other is not build and _same_models(other, build) for other in trace.every(BuildOptimizer)):
+            continue
+        yield Finding(
+            at=build,
+            message=f"`{called(build.optimizer)}` gets parameters of `{called(models[0])}` that `prepare` replaces: "
+            "they will never be trained",
+            because=[(late[-1], "with `use_orig_params=False` FSDP1 flattens them here, and no optimizer is told")],
+        )
+
+
+def _is_one_of(model: Value, models: list[Value]) -> bool:
+    return any(touches(model, one) for one in models)
+
+
+def _goes_on_alone(trace: Trace, optimizer: Optimizer) -> bool:
+    """True for an optimizer that is used, and goes to no unknown code but `prepare`, there without a model."""
+    if any(event.optimizer is optimizer for event in trace.every(RepointOptimizer)):
+        return False
+    handed = list(trace.handed_over(optimizer))
+    used = bool(handed) or any(step.optimizer is optimizer for step in trace.every(Step))
+    return used and all(
+        event.to.rpartition(".")[2] == "prepare" and not any(isinstance(value, Module) for value in event.values)
+        for event in handed
+    )
 
 
 def _is_cared_for(trace: Trace, build: BuildOptimizer, late: Shard) -> bool:

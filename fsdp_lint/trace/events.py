@@ -265,10 +265,12 @@ class SwitchOnFSDP(Event):
 @dataclass(eq=False, kw_only=True)
 class ShardBySettings(Event):
     """A framework shards a model as its settings say: `accelerator.prepare(model)`, `fabric.setup(model)`,
-    `trainer.fit(model)` (Lightning), `trainer.train()` (transformers). `by` is the object that does."""
+    `trainer.fit(model)` (Lightning), `trainer.train()` (transformers). `by` is the object that does. `replaces`: the
+    model comes back with other parameters, and no optimizer is told."""
 
     model: Value
     by: Object
+    replaces: bool = False
 
 
 @dataclass(eq=False, kw_only=True)

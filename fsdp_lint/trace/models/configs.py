@@ -268,8 +268,9 @@ def object_call(run: Machine, function: Value, call: Call) -> Value | None:
     if isinstance(owner, Object):
         if owner.cls.rpartition(".")[2] == "Accelerator" and owner.cls.startswith("accelerate."):
             if method == "prepare":
+                replaces = _replaces_parameters(owner, call)
                 for model in [value for value in call.args if isinstance(value, Module)]:
-                    run.emit(ShardBySettings, call.site, model=model, by=owner)
+                    run.emit(ShardBySettings, call.site, model=model, by=owner, replaces=replaces)
                 _prepare(run, owner, call)
                 return lightning.prepared(run, call)
             if method in ("backward", "save_model"):
@@ -295,6 +296,16 @@ def _prepare(run: Machine, accelerator: Object, call: Call) -> None:
     loaders = [isinstance(value, Object) for value in call.args]
     if all(kind or loader for kind, loader in zip(kinds, loaders, strict=True)) and (1 in kinds) != (-1 in kinds):
         run.emit(ConfigureFSDP, call.site, by="prepare", options=dict(plugin.kwargs), arguments={}, made=accelerator)
+
+
+def _replaces_parameters(accelerator: Object, call: Call) -> bool:
+    """True for `accelerator.prepare(model)`, without an optimizer, where FSDP1 does not keep the parameters."""
+    plugin = accelerator.kwargs.get("fsdp_plugin")
+    options = plugin.kwargs if isinstance(plugin, Object) and plugin.cls.rpartition(".")[2] == PLUGIN else {}
+    if setting(options.get("use_orig_params")) is not False or "ignored_modules" in options:
+        return False
+    first = "fsdp_version" not in options or setting(options["fsdp_version"]) == "1"
+    return first and not call.open and all(isinstance(value, Module | Object) for value in call.args)
 
 
 def _trainer_call(run: Machine, function: Value, call: Call) -> None:
