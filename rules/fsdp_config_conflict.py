@@ -2,7 +2,8 @@
 
 ## What it finds
 
-In `TrainingArguments(fsdp=..., fsdp_config={...})`, TRL's configs, `FullyShardedDataParallelPlugin(...)`,
+In `TrainingArguments(fsdp=..., fsdp_config={...})`, TRL's configs, dataclasses of the project's own that are built on
+them (also where only `HfArgumentParser` makes these, of the fields' defaults), `FullyShardedDataParallelPlugin(...)`,
 `FSDPStrategy(...)` and the YAML or JSON file of `accelerate launch` (one with `distributed_type: FSDP` and a block
 `fsdp_config`), literal settings that cannot be had together:
 
@@ -56,9 +57,10 @@ only the model is saved, `sync_module_states` with `cpu_ram_efficient_loading`. 
 Never for those that raise. Clipping is reported where the Trainer is made, if a model that it trains does not define
 `configure_gradient_clipping`. The rule reads literals in Python, accelerate's files, and the JSON file that
 `fsdp_config="name.json"` names, if there is one of that name between the script and the project's root. The command
-line, which can overrule accelerate's file, and environment variables are not seen, nor are dicts whose contents are not
-known. Settings that are merely not read are `fsdp-setting-ignored`'s, and a wrap policy that is left out, which
-nothing refuses, is `wrap-policy-missing`'s.
+line, which can overrule accelerate's file and the defaults of fields, and environment variables are not seen, nor are
+dicts whose contents are not known. Of a dataclass with a `__post_init__` of its own the defaults are not judged where a
+parser makes it. Settings that are merely not read are `fsdp-setting-ignored`'s, and a wrap policy that is left out,
+which nothing refuses, is `wrap-policy-missing`'s.
 
 ## References
 

@@ -91,9 +91,10 @@ class Heat:
                         self.heirs.add((path, cls.qualname))
                         self.names.add(cls.name)
                         changed = True
-                    # Whoever makes settings may get what shards as the default of a field.
-                    if (path, cls.qualname) not in self.hot and any(
-                        self.stands_for_hot(index, d) for d in cls.defaults
+                    # Whoever makes settings may get what shards as the default of a field, or FSDP's own settings.
+                    if (path, cls.qualname) not in self.hot and (
+                        any(self.stands_for_hot(index, d) for d in cls.defaults)
+                        or any(base.rpartition(".")[2] in self.words for base in cls.bases)
                     ):
                         self._mark((path, cls.qualname), cls.name)
                         changed = True

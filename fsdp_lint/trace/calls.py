@@ -623,6 +623,8 @@ class Calls(State):
         after = self.class_attribute(cls, "__post_init__")
         if after is not None and isinstance(after[1], Function):
             self.enter(after[1], Call(site=call.site), made)
+        if isinstance(made, Instance):
+            self.note_settings(made, call)
         return made
 
     def construct_container(self, made: Module, cls: Class, call: Call) -> bool:
@@ -643,6 +645,24 @@ class Calls(State):
     def note_built(self, made: Module) -> None:
         """A model that is no part of another is made; the expression part of the machine gives it."""
         raise NotImplementedError
+
+    def note_settings(self, made: Instance, call: Call) -> None:
+        """An object of a dataclass is made, which may hold settings; the expression part of the machine gives it."""
+        raise NotImplementedError
+
+    def defaults(self, cls: Class) -> dict[str, Value]:
+        """The fields of a dataclass where nothing else is said; none where a function of its own may set others."""
+        makers = [self.class_attribute(cls, name) for name in ("__init__", "__post_init__")]
+        if any(one is not None and isinstance(one[1], Function) for one in makers):
+            return {}
+        owners = reversed([one for one in self.lineage(cls) if isinstance(one, Class)])
+        return {
+            name: self._default(owner, default)
+            for owner in owners
+            if (node := self.class_node(owner)) is not None
+            for name, default in _fields(node)
+            if default is not None
+        }
 
     def _fill_fields(self, cls: Class, made: Value, call: Call) -> None:
         args = list(call.args)

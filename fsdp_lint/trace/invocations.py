@@ -298,6 +298,10 @@ class Invocations(Conditions):
         """A model that is no part of another is made."""
         table.note_built(self, made)
 
+    def note_settings(self, made: Instance, call: Call) -> None:
+        """An object of a dataclass is made, which may hold settings."""
+        table.configure_derived(self, made, call)
+
     def _invoke_unknown(self, function: Value, call: Call) -> Value:
         self._go_over(call)
         known = table.call_unknown(self, function, call)

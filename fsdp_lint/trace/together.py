@@ -152,7 +152,8 @@ def left_to_launcher(trace: Trace, args: Value, event: Event) -> ConfigureFSDP |
         return None
     if setting(asked.arguments["distributed_type"]) != "FSDP" or setting(asked.arguments.get("num_processes")) == "1":
         return None
-    return None if any(True for _ in trace.every(SwitchOnFSDP)) else asked
+    elsewhere = any(True for _ in trace.every(SwitchOnFSDP))
+    return None if elsewhere or any(one.by == "arguments" for one in trace.every(ConfigureFSDP)) else asked
 
 
 def _asks_how_launched(event: Event) -> bool:

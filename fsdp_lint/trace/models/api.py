@@ -113,6 +113,9 @@ class Machine(Protocol):
     def field_names(self, cls: Class) -> list[str]:
         """The annotated names of a class and of its bases, in order."""
 
+    def defaults(self, cls: Class) -> dict[str, Value]:
+        """The fields of a dataclass where nothing else is said; none where a function of its own may set others."""
+
     def loosen(self, owner: Value) -> None:
         """Notes that an attribute of unknown name is set."""
 

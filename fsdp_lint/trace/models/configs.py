@@ -75,6 +75,9 @@ GONE = frozenset(
         "use_mps_device",
     }
 )
+# What makes such settings of dataclasses (transformers/hf_argparser.py, trl/scripts/utils.py).
+PARSERS = ("HfArgumentParser", "TrlParser")
+PARSES = ("parse_args_into_dataclasses", "parse_args_and_config", "parse_dict")
 # Methods of these libraries' objects that have a name of a module's or a tensor's.
 FRAMEWORK_METHODS = frozenset({"backward", "train"})
 
@@ -109,6 +112,51 @@ def configure(run: Machine, dotted: str, call: Call, made: Value) -> None:
     elif last in ARGUMENTS and _is_forgotten(call):
         options = _options(run, call) or {}
         run.emit(ConfigureFSDP, call.site, by="off", options=options, arguments=dict(call.kwargs), made=made)
+
+
+def configure_derived(run: Machine, made: Instance, call: Call) -> None:
+    """A dataclass of the project's own that is built on TrainingArguments is made: the event."""
+    if _is_derived(run, made.cls):
+        fields = {name: run.attribute(made, name) for name in run.field_names(made.cls)}
+        _ask(run, {**call.kwargs, **fields}, made, call)
+
+
+def _ask(run: Machine, given: dict[str, Value], made: Value, call: Call) -> None:
+    options = _options(run, Call(site=call.site, kwargs=given)) if _is_on(given.get("fsdp")) else None
+    if options is not None:
+        more = {**given, **_more(call)}
+        run.emit(ConfigureFSDP, call.site, by="arguments", options=options, arguments=more, made=made)
+
+
+def _parse(run: Machine, parser: Object, method: str, call: Call) -> Value | None:
+    """`HfArgumentParser(classes).parse_dict(...)` makes the settings; `.parse_args_into_dataclasses()` asks for what
+    the fields of the project's own say, where the command line says nothing else, and gives what is not known."""
+    first = parser.kwargs.get("dataclass_types") or (parser.args[0] if parser.args else None)
+    classes = first.items if isinstance(first, Sequence) and first.exact else [first] if first is not None else []
+    if method != "parse_dict":
+        for cls in classes:
+            if isinstance(cls, Class) and _is_derived(run, cls):
+                _ask(run, run.defaults(cls), Unknown(), call)
+        return None
+    said = call.get(0, "args")
+    if not isinstance(said, Mapping) or said.open or said.rest or not classes:
+        return None
+    if not all(isinstance(cls, Class | External) for cls in classes):
+        return None
+    made = [run.invoke(cls, Call(site=call.site, kwargs=_for(run, cls, said), name=call.name)) for cls in classes]
+    return Sequence(items=made)
+
+
+def _for(run: Machine, cls: Value, said: Mapping) -> dict[str, Value]:
+    """What is said of the fields of one class."""
+    items = {str(name): value for name, value in said.items.items()}
+    if not isinstance(cls, Class) or _is_derived(run, cls):
+        return items
+    return {name: items[name] for name in run.field_names(cls) if name in items}
+
+
+def _is_derived(run: Machine, cls: Class) -> bool:
+    return any(base.rpartition(".")[2] in ARGUMENTS for base in run.library_bases(cls))
 
 
 def _more(call: Call) -> dict[str, Value]:
@@ -275,6 +323,8 @@ def object_call(run: Machine, function: Value, call: Call) -> Value | None:
                 return lightning.prepared(run, call)
             if method in ("backward", "save_model"):
                 run.emit(Collective, call.site, op=method, on=tuple(call.values()), by=owner)
+        if _last(owner) in PARSERS and method in PARSES:
+            return _parse(run, owner, method, call)
         found = lightning.fabric_call(run, owner, method, call)
         if found is not None:
             return found

@@ -482,6 +482,7 @@ def call_unknown(run: Machine, function: Value, call: Call) -> Value | None:
 
 class_asked = fsdp1.asked
 is_framework = configs.is_framework
+configure_derived = configs.configure_derived
 class_named = fsdp1.asked_by_name
 
 
