@@ -69,7 +69,7 @@ def _trains(build: BuildOptimizer, cast: Cast) -> bool:
     if not is_torch_optimizer(build.optimizer.cls) or exclusive(build.guards, cast.guards):
         return False
     # A cast under a test of its own is an option that the user has.
-    if not set(cast.guards) <= set(build.guards):
+    if not {guard for guard in cast.guards if guard.site is not None} <= set(build.guards):
         return False
     return any(touches(of, cast.value) for params in build.optimizer.holds for of in params.of)
 

@@ -49,9 +49,11 @@ def check(trace: Trace) -> Iterator[Finding]:
     for shard in trace.every(Shard):
         if trace.in_test(shard) or not related(model_of(trace, shard.module), shard.module) or shard.group:
             continue
-        count = parameter_count(shard.module)
-        if not count or count * BYTES > SHARE * trace.gpu_memory * GIB or _means_more(shard):
+        # One call may get one of several models: the largest of them counts.
+        beside = [other for other in trace.every(Shard) if (other.site, other.stack) == (shard.site, shard.stack)]
+        if any(not _fits(trace, other) for other in beside) or _means_more(shard):
             continue
+        count = parameter_count(shard.module) or 0
         share = count * BYTES / (trace.gpu_memory * GIB)
         yield Finding(
             at=shard,
@@ -59,6 +61,11 @@ def check(trace: Trace) -> Iterator[Finding]:
             f"(fp32 weight, gradient, two Adam moments) = {_size(count * BYTES)} on each GPU, "
             f"{share:.1%} of {trace.gpu_memory:g} GiB",
         )
+
+
+def _fits(trace: Trace, shard: Shard) -> bool:
+    count = parameter_count(shard.module)
+    return bool(count) and (count or 0) * BYTES <= SHARE * trace.gpu_memory * GIB
 
 
 def _means_more(shard: Shard) -> bool:
