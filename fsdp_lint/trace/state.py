@@ -362,9 +362,24 @@ class State:
             into.open = into.open or value.open
         elif isinstance(value, Params):
             into.rest.append(value)
+        elif isinstance(value, Choice) and all(isinstance(option, Mapping) for option, _ in value.options):
+            self._merge_one_of(into, [(option, guards) for option, guards in value.options])
         else:
             into.open = True
             into.rest.append(value)
+
+    def _merge_one_of(self, into: Mapping, options: list[tuple[Value, Guards]]) -> None:
+        """What one of several dicts holds: under its guards, unless all of them have the key."""
+        dicts = [(option, guards) for option, guards in options if isinstance(option, Mapping)]
+        shared = [key for key in dicts[0][0].items if all(key in option.items for option, _ in dicts)]
+        for key in shared:
+            self.put(into, key, choice([(option.items[key], guards) for option, guards in dicts]))
+        for option, guards in dicts:
+            depth = len(self.guards)
+            self.assume(guards)
+            rest = {key: content for key, content in option.items.items() if key not in shared}
+            self.merge(into, Mapping(items=rest, rest=option.rest, open=option.open))
+            del self.guards[depth:]
 
     def put(self, into: Mapping, key: Any, content: Value) -> None:
         """`into[key] = content`, under the guards of here."""
