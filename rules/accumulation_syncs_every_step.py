@@ -50,7 +50,10 @@ def check(trace: Trace) -> Iterator[Finding]:
                 continue
             if not may_go_through(backward, forward):
                 continue
-            step = next((s for s in stepped(trace, model) if _once_for_several(backward, s)), None)
+            steps = list(stepped(trace, model))
+            step = next((s for s in steps if _once_for_several(backward, s)), None)
+            if step is not None and any(_every_time(backward, s) and not exclusive(s.guards, step.guards) for s in steps):
+                continue  # What the witness takes once in a while comes from another backward.
             if step is not None:
                 yield Finding(
                     at=backward,
@@ -69,6 +72,13 @@ def _once_for_several(backward: Backward, step: Event) -> bool:
         return any(g.kind == "turn" and g not in backward.guards for g in step.guards)
     inner = len(backward.loops) == len(step.loops) + 1
     return inner and bool(step.loops) and backward.loops[: len(step.loops)] == step.loops
+
+
+def _every_time(backward: Backward, step: Event) -> bool:
+    """True when a step is made in every round of the loop that the backward stands in."""
+    if exclusive(backward.guards, step.guards) or backward.entry != step.entry or backward.loops != step.loops:
+        return False
+    return all(g.kind != "turn" or g in backward.guards for g in step.guards)
 
 
 def _is_managed(trace: Trace, model: Value) -> bool:
