@@ -9,7 +9,8 @@ backward and optimizer step of a sharded model, `fully_shard` itself, and FSDP1'
 `summon_full_params`. Of frameworks: Lightning's `trainer.save_checkpoint` and `fabric.save`; `get_state_dict`,
 `save_state` and `save_model` of accelerate where it has an FSDP plugin, or where a file for its launcher that asks for
 FSDP lies with the program; `save_model` of a transformers Trainer whose arguments switch FSDP on and ask for
-`FULL_STATE_DICT`. The callbacks that a Trainer is given are run, transformers' and Lightning's. Helper functions are
+`FULL_STATE_DICT`, or say nothing of the type of state dicts and do not ask for `version` 2, with which it depends on the
+release. The callbacks that a Trainer is given are run, transformers' and Lightning's. Helper functions are
 followed.
 
 ## Why it is wrong

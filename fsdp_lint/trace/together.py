@@ -22,6 +22,7 @@ from fsdp_lint.trace.trace import Trace, called, runs_alone, touches
 from fsdp_lint.trace.values import (
     Const,
     Literal,
+    Mapping,
     Module,
     Object,
     Params,
@@ -117,7 +118,8 @@ def runs_fsdp(trace: Trace, by: Value, event: Event) -> bool:
 
 
 def _gathers_on_save(trace: Trace, trainer: Object, event: Event) -> bool:
-    """True for a Trainer of transformers that is told of FSDP, and to save whole state dicts."""
+    """True for a Trainer of transformers that is told of FSDP, and saves whole state dicts: as it is told, or as it
+    does where nothing is said of it."""
     args = trainer.kwargs.get("args") or (trainer.args[1] if len(trainer.args) > 1 else None)
     asked = [one for one in trace.every(ConfigureFSDP) if one.made is args and one.by == "arguments"]
     asked += [trace.launch] if not asked and trace.launch is not None else []
@@ -125,7 +127,20 @@ def _gathers_on_save(trace: Trace, trainer: Object, event: Event) -> bool:
     if not asked or not _is_text(asked[0].arguments.get("fsdp")):
         return False
     kind = said[-1] if said else asked[0].options.get("state_dict_type")
+    if kind is None:
+        return trace.launch is None and _is_whole_unsaid(asked[0])
     return kind == FULL or (isinstance(kind, Const) and kind.value == FULL)
+
+
+def _is_whole_unsaid(asked: ConfigureFSDP) -> bool:
+    """True where arguments that say nothing of the type of state dicts get whole ones, whatever the release: with FSDP1
+    accelerate's plugin does so (accelerate/utils/dataclasses.py), and where no version is said either the Trainer takes
+    FSDP1, or says so itself (transformers/training_args.py of 4.57.3 and 5.24.0). With `version` 2 older releases take
+    sharded ones."""
+    config = asked.arguments.get("fsdp_config")
+    hidden = "**" in asked.arguments or (isinstance(config, Mapping) and bool(config.open or config.rest))
+    version = asked.options.get("version")
+    return not hidden and "xla" not in asked.options and (version is None or setting(version) == "1")
 
 
 def _is_text(fsdp: Value | None) -> bool:
