@@ -35,7 +35,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fsdp_lint.rule import Finding, Rule, Severity
-from fsdp_lint.trace.events import BuildOptimizer, Cast, Freeze, Shard
+from fsdp_lint.trace.events import BuildOptimizer, Cast, Freeze, Shard, UseParameters
 from fsdp_lint.trace.models.optim import is_torch_optimizer
 from fsdp_lint.trace.models.precision import LOW
 from fsdp_lint.trace.trace import Trace, called, related, touches
@@ -76,6 +76,9 @@ def _trains(build: BuildOptimizer, cast: Cast) -> bool:
 
 def _is_excused(trace: Trace, cast: Cast, shard: Shard) -> bool:
     if any(touches(event.module, cast.value) for event in trace.every(Freeze)):
+        return True
+    asked = (use for use in trace.every(UseParameters) if use.how == "requires_grad")
+    if any(touches(of, cast.value) for use in asked for of in use.params.of):
         return True
     if any("peft" in event.to.lower() or "lora" in event.to.lower() for event in trace.handed(cast.value)):
         return True

@@ -36,7 +36,7 @@ from fsdp_lint.fix.edits import Edit, Fix
 from fsdp_lint.fix.ranks import AllRanks, Collected, by_all_ranks, on_rank_zero, opened_around
 from fsdp_lint.rule import Applicability, Finding, Rule, Severity
 from fsdp_lint.trace.events import Save, TakeState
-from fsdp_lint.trace.saving import by_every_rank, is_fsdp1, rank_zero_only, state_type
+from fsdp_lint.trace.saving import by_every_rank, is_fsdp1, rank_zero_only, raw_states, shares, state_type
 from fsdp_lint.trace.trace import Trace, called, happens_inside, runs_alone
 from fsdp_lint.trace.values import StateDict, parts
 
@@ -46,6 +46,8 @@ def check(trace: Trace) -> Iterator[Finding]:
     for save in trace.every(Save):
         if runs_alone(save) or save.path_by_rank or not by_every_rank(save) or trace.in_test(save):
             continue
+        if shares(trace, save) or any(True for _ in raw_states(trace, save)):
+            continue  # Something in the file is wrong whoever writes it.
         for part in parts(save.content):
             taken = _taken(trace, part) if isinstance(part, StateDict) else None
             if taken is None or not _is_full(trace, taken):

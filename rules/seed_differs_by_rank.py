@@ -46,9 +46,11 @@ WHY = {"rank": "this seed has the rank in it", "process": "this seed is another 
 
 def check(trace: Trace) -> Iterator[Finding]:
     """One finding for each seed that gives every rank a model of its own."""
-    for start in own_starts(trace):
+    starts = list(own_starts(trace))
+    of_replicas = [start.seed for start in starts if is_hybrid(start.shard)]
+    for start in starts:
         seed = start.seed
-        if seed is None or not seed.differs or is_hybrid(start.shard):
+        if seed is None or not seed.differs or seed in of_replicas:
             continue
         yield Finding(
             at=seed.passed or seed,

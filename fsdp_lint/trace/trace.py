@@ -132,7 +132,7 @@ class Trace:
     def covering(self, module: Value, at: Event, generation: int | None = None) -> Shard | None:
         """The sharding call that has sharded `module`, itself or with what it is part of, when `at` happens."""
         for event in self._shards_until(at, generation):
-            if any(covers(one, module) for one in (event.module, *event.group)):
+            if any(covers(one, module) for one in (event.module, *event.group)) and not leaves_out(event, module):
                 return event
         return None
 
@@ -153,7 +153,7 @@ class Trace:
     def sharded(self, module: Value, at: Event, generation: int | None = None) -> Shard | None:
         """The sharding call by which parameters of `module` are sharded when `at` happens: on, around or in it."""
         for event in self._shards_until(at, generation):
-            if touches(event.module, module):
+            if touches(event.module, module) and not leaves_out(event, module):
                 return event
         for each in self.every(ShardEach):
             if touches(each.module, module) and (each.order < at.order) and generation != 1:
