@@ -52,7 +52,9 @@ def check(trace: Trace) -> Iterator[Finding]:
                 continue
             steps = list(stepped(trace, model))
             step = next((s for s in steps if _once_for_several(backward, s)), None)
-            if step is not None and any(_every_time(backward, s) and not exclusive(s.guards, step.guards) for s in steps):
+            if step is not None and any(
+                _every_time(backward, s) and not exclusive(s.guards, step.guards) for s in steps
+            ):
                 continue  # What the witness takes once in a while comes from another backward.
             if step is not None:
                 yield Finding(

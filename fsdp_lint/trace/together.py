@@ -64,7 +64,7 @@ def collective_of(trace: Trace, event: Event) -> str:
     """What the event is called when all ranks must take part in it; empty for other events."""
     match event:
         case Collective(op=op, by=by) if by is not None and runs_fsdp(trace, by, event):
-            return f"`{called(by)}.{op.rpartition('.')[2]}`"
+            return f"`{called(by)}.{op.rpartition('.')[2]}`" if op != "barrier" else "`barrier`"
         case Collective(op=op, on=on, plain=plain):
             if plain or op in ALWAYS or op.startswith("torch.distributed.checkpoint."):
                 return f"`{op.rpartition('.')[2] if 'checkpoint' in op else op}`"
@@ -114,13 +114,30 @@ def runs_fsdp(trace: Trace, by: Value, event: Event) -> bool:
         return trace.launch is not None
     if library in lightning.LIBRARIES:
         return lightning.runs_fsdp(by)
-    return last.endswith("Trainer") and _gathers_on_save(trace, by, event)
+    if not last.endswith("Trainer"):
+        return False
+    if isinstance(event, Collective) and event.op != "save_model":
+        return _is_told(trace, by, event)
+    return _gathers_on_save(trace, by, event)
+
+
+def _args_of(trainer: Object) -> Value | None:
+    return trainer.kwargs.get("args") or (trainer.args[1] if len(trainer.args) > 1 else None)
+
+
+def _is_told(trace: Trace, trainer: Object, event: Event) -> bool:
+    """True for a Trainer of transformers that is told of FSDP, by its arguments or by the file for the launcher."""
+    args = _args_of(trainer)
+    asked = [one for one in trace.every(ConfigureFSDP) if one.made is args and one.by == "arguments"]
+    if not asked:
+        return args is not None and left_to_launcher(trace, args, event) is not None
+    return _is_text(asked[0].arguments.get("fsdp")) and "xla" not in asked[0].options
 
 
 def _gathers_on_save(trace: Trace, trainer: Object, event: Event) -> bool:
     """True for a Trainer of transformers that is told of FSDP, and saves whole state dicts: as it is told, or as it
     does where nothing is said of it."""
-    args = trainer.kwargs.get("args") or (trainer.args[1] if len(trainer.args) > 1 else None)
+    args = _args_of(trainer)
     asked = [one for one in trace.every(ConfigureFSDP) if one.made is args and one.by == "arguments"]
     asked += [trace.launch] if not asked and trace.launch is not None else []
     said = [one.to for one in trace.every(SetStateType) if one.order < event.order]

@@ -41,5 +41,5 @@ def train(run: Machine, trainer: Object, call: Call) -> None:
             method = run.attribute(made, hook)
             if isinstance(method, Bound):
                 names = ("args", "state", "control")
-                given: list[Value] = [Unknown(name=name) for name in names]
+                given: list[Value] = [Unknown(name=name, key=name, owner=trainer) for name in names]
                 run.invoke(method, Call(site=call.site, args=given, open=True, name=hook))

@@ -78,6 +78,10 @@ GONE = frozenset(
 # What makes such settings of dataclasses (transformers/hf_argparser.py, trl/scripts/utils.py).
 PARSERS = ("HfArgumentParser", "TrlParser")
 PARSES = ("parse_args_into_dataclasses", "parse_args_and_config", "parse_dict")
+# Methods of accelerate's object by which all processes give each other tensors (accelerate/accelerator.py).
+MEETINGS = frozenset({"gather", "gather_for_metrics", "reduce", "pad_across_processes"})
+# Methods of the Trainer that run the model on all processes, and gather what each has found (transformers/trainer.py).
+LOOPS = frozenset({"evaluate", "predict"})
 # Methods of these libraries' objects that have a name of a module's or a tensor's.
 FRAMEWORK_METHODS = frozenset({"backward", "train"})
 
@@ -323,6 +327,8 @@ def object_call(run: Machine, function: Value, call: Call) -> Value | None:
                 return lightning.prepared(run, call)
             if method in ("backward", "save_model"):
                 run.emit(Collective, call.site, op=method, on=tuple(call.values()), by=owner)
+            elif method in MEETINGS:
+                run.emit(Collective, call.site, op=method, by=owner)
         if _last(owner) in PARSERS and method in PARSES:
             return _parse(run, owner, method, call)
         found = lightning.fabric_call(run, owner, method, call)
@@ -376,6 +382,8 @@ def _trainer_call(run: Machine, function: Value, call: Call) -> None:
         args = owner.kwargs.get("args") or (owner.args[1] if len(owner.args) > 1 else Unknown())
         run.emit(TrainerSaves, call.site, trainer=owner, args=args)
         run.emit(Collective, call.site, op=method, by=owner)
+    elif method in LOOPS and owner.cls.partition(".")[0] in LIBRARIES:
+        run.emit(Collective, call.site, op=method, by=owner)
     elif method == "train" and owner.cls.partition(".")[0] in LIBRARIES:
         callbacks.train(run, owner, call)
         model = owner.kwargs.get("model") or (owner.args[0] if owner.args else None)
@@ -390,17 +398,49 @@ def _trainer_call(run: Machine, function: Value, call: Call) -> None:
 def _derived_call(run: Machine, trainer: Instance, method: str, call: Call) -> None:
     """A method that a Trainer of the project's own has from the library: the events. Its arguments are known by what
     they are."""
-    base = next((one for one in run.library_bases(trainer.cls) if one.endswith("Trainer")), "")
+    told = _as_library(run, trainer)
     # What such a class does when the library calls it is not run: by these words it changes what it was told.
     changed = any(word in call.site.source.text for word in (POLICY, "set_state_dict_type"))
-    if base.partition(".")[0] not in ("transformers", "trl") or changed:
+    if told is None or changed or "args" not in told.kwargs:
         return
+    if method == "save_model":
+        run.emit(TrainerSaves, call.site, trainer=trainer, args=told.kwargs["args"])
+        run.emit(Collective, call.site, op=method, by=told)
+    elif method in LOOPS and not isinstance(run.attribute(trainer, "evaluation_loop"), Bound):
+        run.emit(Collective, call.site, op=method, by=told)
+    elif method == "train" and "model" in told.kwargs:
+        run.emit(ShardBySettings, call.site, model=told.kwargs["model"], by=told)
+
+
+def _as_library(run: Machine, trainer: Instance) -> Object | None:
+    """A Trainer of the project's own as the library's with the model and the arguments that it is given; None for what
+    is none."""
+    base = next((one for one in run.library_bases(trainer.cls) if one.endswith("Trainer")), "")
+    if base.partition(".")[0] not in ("transformers", "trl"):
+        return None
     args = next((one for one in trainer.args if isinstance(one, Object) and _last(one) in ARGUMENTS), None)
     model = next((one for one in trainer.args if isinstance(one, Module)), None)
-    if method == "save_model" and args is not None:
-        run.emit(TrainerSaves, call.site, trainer=trainer, args=args)
-    elif method == "train" and args is not None and model is not None:
-        run.emit(ShardBySettings, call.site, model=model, by=Object(cls=base, kwargs={"model": model, "args": args}))
+    known: dict[str, Value] = {name: value for name, value in (("model", model), ("args", args)) if value is not None}
+    return Object(name=trainer.name, cls=base, kwargs=known)
+
+
+def gathers(run: Machine, value: Value) -> Value:
+    """What gathers when a method of `value` does: for `trainer.accelerator` what its Trainer is told counts."""
+    trainer = value.owner if value.key == "accelerator" else None
+    told = _as_library(run, trainer) if isinstance(trainer, Instance) else trainer
+    if not isinstance(told, Object) or not _last(told).endswith("Trainer"):
+        return value
+    return Object(name=value.name, cls=told.cls, args=told.args, kwargs=told.kwargs)
+
+
+def writes(run: Machine, settings: Value) -> str:
+    """The scope of the process for which `args.should_save` of transformers is true; empty for what are not a Trainer's
+    arguments (transformers/training_args.py)."""
+    if isinstance(settings, Object) and _last(settings) in ARGUMENTS:
+        return "local" if "save_on_each_node" in settings.kwargs else "world"
+    trainer = settings.owner if settings.key == "args" else None
+    told = _as_library(run, trainer) if isinstance(trainer, Instance) else trainer
+    return "world" if isinstance(told, Object) and _last(told).endswith("Trainer") else ""
 
 
 def _last(made: Object) -> str:

@@ -169,6 +169,9 @@ def value_attribute(run: Machine, value: Value, name: str) -> Value | None:
         scope = environment.rank_zero_name(name)
         if scope is not None:
             return run.rank_test(scope)
+        scope = configs.writes(run, value) if name == "should_save" else ""
+        if scope:
+            return run.rank_test(scope)
         if name in ("num_processes", "world_size"):
             return environment.world_size(run, _no_call())
     return None
@@ -294,6 +297,7 @@ def _unknown_method(run: Machine, value: Value, name: str, call: Call) -> Value:
     if known_tensor is not None:
         return known_tensor
     if name in GATHERING:
+        call.self_value = configs.gathers(run, value)
         return GATHERING[name](run, call)
     if name in UNKNOWN_METHODS:
         return UNKNOWN_METHODS[name](run, call)
@@ -462,7 +466,8 @@ def call_unknown(run: Machine, function: Value, call: Call) -> Value | None:
             return built
     if name in ("init_process_group", "barrier", "wait_for_everyone"):
         if name != "init_process_group":
-            run.emit(Collective, call.site, op="barrier", on=(), plain=True)
+            by = function.owner if function.owner is not None and is_framework(function.owner) else None
+            run.emit(Collective, call.site, op="barrier", on=(), plain=True, by=by)
         return Unknown()
     if isinstance(function.owner, Loaded) and function.key in ("get_tensor", "get", "pop"):
         return run.child(function.owner, "[?]")
