@@ -80,7 +80,10 @@ PARTIAL = frozenset({"partial", "partial-norm"})
 def attribute(run: Machine, value: Tensor, name: str) -> Value | None:
     """`tensor.name`; None for methods."""
     if name in METADATA and name not in ("numel", "size", "dim", "stride", "data_ptr", "element_size", "nelement"):
-        return Dimensions(name=name, tensor=value) if name in ("ndim", "shape") else Unknown(name=name)
+        if name in ("ndim", "shape"):
+            return Dimensions(name=name, tensor=value)
+        # A test of what is trained leaves some parameters, and their modules, out.
+        return Unknown(name=name, inputs=(value,) if name == "requires_grad" else ())
     if name == "grad":
         return _one(run, value, "grad", Tensor(name=f"{value.name}.grad", source=value.source, form="gradient"))
     if name in ("data", "T", "mT", "real", "_local_tensor"):
