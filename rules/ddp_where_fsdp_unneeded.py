@@ -4,7 +4,8 @@
 
 A sharded model whose number of parameters can be computed from the code alone (literal layer sizes, ranges,
 comprehensions, configuration classes with literal defaults), and whose whole training state takes at most a quarter
-of one GPU's memory (setting `gpu-memory`, 80 GiB unless you say otherwise).
+of one GPU's memory (setting `gpu-memory`, 80 GiB unless you say otherwise). It is one that an optimizer gets; a model
+that is frozen, even in part, and a single layer that is sharded are not spoken of.
 
 ## Why it is wrong
 
@@ -33,11 +34,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fsdp_lint.rule import Finding, Rule, Severity
-from fsdp_lint.trace.events import Shard
-from fsdp_lint.trace.granularity import model_of
+from fsdp_lint.trace.events import BuildOptimizer, Shard
+from fsdp_lint.trace.freezing import frozen_before
+from fsdp_lint.trace.granularity import model_of, owns_parameters
 from fsdp_lint.trace.models.sizes import parameter_count
-from fsdp_lint.trace.trace import Trace, called, related
-from fsdp_lint.trace.values import Mesh, Value, options_of
+from fsdp_lint.trace.trace import Trace, called, related, touches
+from fsdp_lint.trace.values import Mesh, Module, Value, exclusive, options_of
 
 BYTES = 16
 SHARE = 0.25
@@ -53,6 +55,8 @@ def check(trace: Trace) -> Iterator[Finding]:
         beside = [other for other in trace.every(Shard) if (other.site, other.stack) == (shard.site, shard.stack)]
         if any(not _fits(trace, other) for other in beside) or _means_more(shard):
             continue
+        if _is_a_part(shard.module) or not _is_trained_whole(trace, shard):
+            continue
         count = parameter_count(shard.module) or 0
         share = count * BYTES / (trace.gpu_memory * GIB)
         yield Finding(
@@ -66,6 +70,24 @@ def check(trace: Trace) -> Iterator[Finding]:
 def _fits(trace: Trace, shard: Shard) -> bool:
     count = parameter_count(shard.module)
     return bool(count) and (count or 0) * BYTES <= SHARE * trace.gpu_memory * GIB
+
+
+def _is_a_part(module: Value) -> bool:
+    """True for one of several layers that a LightningModule, or a class like it, holds itself."""
+    owner = module.owner
+    others = owner.children.values() if isinstance(owner, Module) else ()
+    return any(other is not module and owns_parameters(other) for other in others)
+
+
+def _is_trained_whole(trace: Trace, shard: Shard) -> bool:
+    """True when an optimizer gets the model, and nothing of it is frozen before: what is not needs no moments."""
+    trained = any(
+        touches(module, shard.module) and not exclusive(build.guards, shard.guards)
+        for build in trace.every(BuildOptimizer)
+        for params in build.optimizer.holds
+        for module in params.of
+    )
+    return trained and frozen_before(trace, shard) == []
 
 
 def _means_more(shard: Shard) -> bool:
