@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fsdp_lint.trace.events import ChooseStateForm, Event, Handed, LoadState, Save, Shard, TakeState
-from fsdp_lint.trace.trace import Trace, fsdp2_only, rank_guard
+from fsdp_lint.trace.trace import IGNORING, Trace, fsdp2_only, rank_guard
 from fsdp_lint.trace.values import (
     Choice,
     Const,
@@ -93,7 +93,9 @@ def _sharded_source(trace: Trace, tensor: Tensor, save: Save) -> bool:
     if isinstance(source, StateDict):
         return trace.sharded(model_of(source), save) is not None
     if isinstance(source, Params) and source.taken is not None:
-        return any(trace.sharded(module, source.taken, 2) is not None for module in source.of)
+        shards = [trace.sharded(module, source.taken, 2) for module in source.of]
+        # Of many parameters those that FSDP is told to ignore may be the ones.
+        return any(shard is not None and (source.key or not shard.kwargs.keys() & set(IGNORING)) for shard in shards)
     return False
 
 
