@@ -10,7 +10,8 @@
 What is sharded by one call is gathered at once: the whole stack of blocks is whole on every rank while any of them
 runs, so that the peak saves nothing, and no communication overlaps with computing. Measured on torch 2.13.0, four
 blocks: 3 all-gathers and 2 reduce-scatters a step instead of 9 and 5. Results are right, and what is held between
-steps is as small as with units per block: only the peak shows it. Torch 2.4 takes no list and raises an AttributeError.
+steps is as small as with units per block: only the peak shows it. Torch 2.4 takes no list and raises an AttributeError;
+the message says so where your project allows that release.
 
 ## How to mend it
 
@@ -41,8 +42,11 @@ from fsdp_lint.trace.granularity import block_lists, is_leaf, is_trained, last_n
 from fsdp_lint.trace.models.sizes import parameter_count
 from fsdp_lint.trace.trace import Trace, called, covers, touches
 from fsdp_lint.trace.values import Module, Value, exclusive
+from fsdp_lint.trace.versions import newest_is_below, oldest_is_below
 
 SMALL = 1_000_000
+LISTS_SINCE = "2.5"
+NO_LIST = "torch 2.4 takes no list, and raises an AttributeError"
 
 
 def check(trace: Trace) -> Iterator[Finding]:
@@ -57,11 +61,13 @@ def check(trace: Trace) -> Iterator[Finding]:
         count = parameter_count(model)
         if (count is not None and count < SMALL) or not is_trained(trace, model, shard):
             continue
-        yield Finding(
-            at=shard,
-            message=f"all blocks of `{called(blocks)}` are one FSDP unit: each rank holds all of them whole at once",
-            fix=_fix(shard),
-        )
+        message = f"all blocks of `{called(blocks)}` are one FSDP unit: each rank holds all of them whole at once"
+        refused = shard.group and newest_is_below(trace.torch, LISTS_SINCE)
+        if refused:
+            message = f"`fully_shard` gets a list, all blocks of `{called(blocks)}`: {NO_LIST}"
+        elif shard.group and oldest_is_below(trace.torch, LISTS_SINCE):
+            message += f" ({NO_LIST})"
+        yield Finding(at=shard, message=message, fix=_fix(shard), severity=Severity.ERROR if refused else None)
 
 
 def _all_of_a_list(shard: Shard) -> Value | None:

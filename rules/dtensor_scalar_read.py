@@ -10,7 +10,8 @@ or gradient of a model sharded with `fully_shard`, without `full_tensor()` befor
 The reduction of a DTensor stays partial until somebody asks for the whole, and reading it asks for nothing. Measured
 on two ranks: a sum of 0.740 and 1.379 where the true one is 2.120; the usual hand-written gradient norm gives 0.715
 and 0.709 for 1.007, with gloo and NCCL alike. In a condition the ranks take different branches, and hang. Torch 2.4
-has no `any` and no `isinf` for DTensors and raises a NotImplementedError for these.
+has no `any` and no `isinf` for DTensors and raises a NotImplementedError for these; where your project allows 2.4, the
+message says so of `any`, and there is no fix.
 
 `clip_grad_norm_(...).item()` is the same mistake with torch 2.4 to 2.9 only (10.17 for 12.02 on each of them); from
 2.10 on it gives the true norm. The rule looks at the newest torch release that your project allows.
@@ -18,7 +19,7 @@ has no `any` and no `isinf` for DTensors and raises a NotImplementedError for th
 ## How to mend it
 
 Call `.full_tensor()` before the number is read: `x.norm().full_tensor().item()`. It is a collective, so all ranks
-must reach it.
+must reach it. On torch 2.4 it is `x.full_tensor().isnan().any()`.
 
 ## When to leave it
 
@@ -47,7 +48,9 @@ from fsdp_lint.rule import Applicability, Finding, Rule, Severity, Site
 from fsdp_lint.trace.events import ReadScalar, Shard
 from fsdp_lint.trace.reading import agreed_later, sharded_source
 from fsdp_lint.trace.trace import Trace, called, rank_guard, whenever
-from fsdp_lint.trace.versions import newest_is_between
+from fsdp_lint.trace.versions import newest_is_below, newest_is_between, oldest_is_below
+
+ANY_SINCE = "2.5"
 
 
 def check(trace: Trace) -> Iterator[Finding]:
@@ -61,13 +64,21 @@ def check(trace: Trace) -> Iterator[Finding]:
         shard = sharded_source(trace, event.tensor, event)
         if shard is None or agreed_later(trace, event.tensor):
             continue
-        what = "the norm that torch 2.4 to 2.9 give" if clip else "a sharded tensor"
+        raises = event.tensor.by == "any" and oldest_is_below(trace.torch, ANY_SINCE)
         yield Finding(
             at=event,
-            message=f"{event.how} of {what} is this rank's part of the value, not the whole",
+            message=_message(event, raises=raises, always=newest_is_below(trace.torch, ANY_SINCE)),
             because=[(shard, f"`{called(shard.module)}` is sharded here")],
-            fix=_fix(event, shard),
+            fix=_fix(event, shard) if not raises else None,
         )
+
+
+def _message(event: ReadScalar, *, raises: bool, always: bool) -> str:
+    if raises and always:
+        return "torch 2.4 has no `any` of a sharded tensor, and raises a NotImplementedError"
+    what = "the norm that torch 2.4 to 2.9 give" if event.tensor.form == "norm" else "a sharded tensor"
+    also = " (torch 2.4 has no `any`, and raises a NotImplementedError)" if raises else ""
+    return f"{event.how} of {what} is this rank's part of the value, not the whole{also}"
 
 
 def _fix(event: ReadScalar, shard: Shard) -> Fix | None:

@@ -13,7 +13,8 @@ model of its own**: no gradient is reduced, the ranks drift apart, each holds al
 and which rank's weights are saved is chance. Where only some ranks fail, the others wait in their first all-gather
 until the timeout. Where the blocks were sharded before the error came, the model is half sharded. Measured on torch
 2.13.0 with two gloo ranks: no message, and the ranks disagree on every parameter after three steps. What raises depends
-on the release: a mesh of two dimensions without names, as in the example, does so from 2.6 on.
+on the release: a mesh of two dimensions without names, as in the example, does so from 2.6 on; on 2.4
+and 2.5 the example shards, and its handler waits for another error. So the message says what happens where it fails.
 
 ## How to mend it
 
@@ -51,8 +52,8 @@ def check(trace: Trace) -> Iterator[Finding]:
             continue
         yield Finding(
             at=swallow,
-            message=f"an error while `{called(tried[0].module)}` is sharded is caught here, and the program goes on "
-            "without sharding",
+            message=f"where sharding `{called(tried[0].module)}` fails, the error is caught here, and the program "
+            "goes on without sharding",
             because=[
                 (tried[0], f"`{called(tried[0].module)}` is sharded here"),
                 *([] if isinstance(use, Handed) else [(use, "the model is used here all the same")]),

@@ -68,19 +68,22 @@ def check(trace: Trace) -> Iterator[Finding]:
             at=at,
             severity=Severity.WARNING if chosen else None,
             message=f"`{called(tie.module)}` and `{called(tie.to)}` {'may ' if chosen else ''}share `{tie.key}`, but "
-            f"`{called(at.module)}` is put into a unit without the other{_end(trace)}",
+            f"`{called(at.module)}` is put into a unit without the other{_end(trace, together=None not in units)}",
             because=[(tie, f"the two share `{tie.key}` from here on"), *_others(units, at)],
             fix=_fix(trace, split),
         )
 
 
-def _end(trace: Trace) -> str:
-    """What comes of it, where the project allows releases that do not raise."""
+def _end(trace: Trace, *, together: bool) -> str:
+    """What comes of it on the releases that the project allows, where both lie in units, or one in none."""
     if newest_is_below(trace.torch, RAISES_SINCE):
-        return ", and unties them without an error"
+        return f", and torch before {RAISES_SINCE} unties them without an error"
+    if not together:
+        return ", which unties them without an error"
+    raises = f"torch {RAISES_SINCE} and later raise a ValueError at the first forward"
     if oldest_is_below(trace.torch, RAISES_SINCE):
-        return f", and before torch {RAISES_SINCE} unties them without an error"
-    return ""
+        return f": {raises}, and before torch {RAISES_SINCE} it unties them without an error"
+    return f": {raises}"
 
 
 def _outermost(module: Value) -> Value:

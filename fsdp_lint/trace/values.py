@@ -413,13 +413,14 @@ class Tensor(Value):
     "parameter", "gradient", "entry" (of a state dict), "shard" (a DTensor computed elementwise), "partial" and
     "partial-norm" (a reduction of a DTensor), "norm" (what clip_grad_norm_ returns), "local" (to_local()),
     "local-reduced", "full", "copy" (a value that no longer follows the parameter), "number" (read by item()), "weight"
-    (an nn.Parameter as it is made). `cut` is where to_local() gave it.
+    (an nn.Parameter as it is made). `cut` is where to_local() gave it, `by` is the reduction that did ("any").
     """
 
     source: Value | None = None
     form: str = "shard"
     inputs: tuple[Tensor, ...] = ()
     cut: Site | None = None
+    by: str = ""
 
     def ancestry(self) -> set[int]:
         """Numbers of this tensor and of all that it was computed from."""

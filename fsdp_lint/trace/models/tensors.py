@@ -118,7 +118,9 @@ def reduced(run: Machine, value: Tensor, how: str, site: Site, *more: Tensor) ->
         form = "partial" if name in SUMS else "partial-norm" if name in NORMS else "full"
     else:
         form = "full" if value.form in PARTIAL else value.form
-    return derived(run, value, form, *more)
+    made = derived(run, value, form, *more)
+    made.by = name
+    return made
 
 
 def combine(run: Machine, tensors: Iterable[Tensor], linear: bool) -> Tensor:
