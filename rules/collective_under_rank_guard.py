@@ -10,9 +10,9 @@ backward and optimizer step of a sharded model, `fully_shard` itself, and FSDP1'
 `save_state`, `save_model`, `gather` and the like, and `wait_for_everyone` of accelerate where it has an FSDP plugin, or
 where a file for its launcher that asks for FSDP lies with the program; `save_model` of a transformers Trainer whose
 arguments switch FSDP on and ask for `FULL_STATE_DICT`, or say nothing of the type of state dicts and do not ask for
-`version` 2, with which it depends on the release; `evaluate`, `predict` and `trainer.accelerator.get_state_dict` of a Trainer with FSDP. Its `args.should_save` is
-a test of the rank. The callbacks that a Trainer is given are run, transformers' and Lightning's. Helper functions are
-followed.
+`version` 2, with which it depends on the release; `evaluate`, `predict` and `trainer.accelerator.get_state_dict` of a
+Trainer with FSDP. Its `args.should_save` is a test of the rank. The callbacks that a Trainer is given are run,
+transformers' and Lightning's. Helper functions are followed.
 
 ## Why it is wrong
 

@@ -22,7 +22,8 @@ them (also where only `HfArgumentParser` makes these, of the fields' defaults), 
   `fsdp_activation_checkpointing_offload` without `fsdp_activation_checkpointing` or with `fsdp_version: 1`;
 - in plugin and file: a wrap policy that accelerate does not have, `LOCAL_STATE_DICT` with FSDP2;
 - `Trainer(args=..., optimizers=(optimizer, scheduler))`, either of them, where the arguments switch FSDP on;
-  `accelerator.prepare` of a model without its optimizer, or of an optimizer without its model, with `fsdp_version=2`;
+  `accelerator.prepare` of a model without its optimizer, of an optimizer without its model, or of several models in one
+  call, with `fsdp_version=2`;
 - in Lightning's strategy: `activation_checkpointing` and `activation_checkpointing_policy`, `process_group` and
   `device_mesh`, `HYBRID_SHARD` with neither of these nor a wrap policy; `gradient_clip_val` in the Trainer that gets
   the strategy or its name (`strategy="fsdp"`), with clipping by norm; and `fabric.setup(model, optimizer)` in one call
@@ -67,7 +68,7 @@ which nothing refuses, is `wrap-policy-missing`'s.
 - https://github.com/huggingface/transformers/issues/30404 (checkpointing set twice)
 - https://github.com/huggingface/transformers/pull/36627 (`save_only_model` and `SHARDED_STATE_DICT`)
 - https://github.com/huggingface/transformers/issues/30811 (checkpoints of `LOCAL_STATE_DICT`)
-- https://github.com/huggingface/accelerate/pull/3394 (model and optimizer in one call with FSDP2)
+- https://github.com/huggingface/accelerate/pull/3394 (model and optimizer in one call with FSDP2, and one model)
 - https://github.com/huggingface/transformers/blob/main/src/transformers/trainer.py ("Passing `optimizers` is not
   allowed")
 - https://github.com/huggingface/transformers/blob/main/src/transformers/trainer.py ("Using --fsdp xxx together with
@@ -224,7 +225,10 @@ def _of_trainer(config: ConfigureFSDP) -> Iterator[Conflict]:
         yield "`gradient_clip_val` clips by norm, which Lightning refuses with FSDPStrategy: the first step raises", ""
 
 
-def _of_prepare(_: ConfigureFSDP) -> Iterator[Conflict]:
+def _of_prepare(config: ConfigureFSDP) -> Iterator[Conflict]:
+    if config.arguments:
+        yield "with FSDP2 `prepare` takes one model in a call: it raises", ""
+        return
     yield "with FSDP2 `prepare` must get the model and the optimizer in one call: it raises", ""
 
 

@@ -240,8 +240,8 @@ class CompareDimensions(Event):
 class ConfigureFSDP(Event):
     """FSDP is asked for by settings. `by`: "arguments" (transformers, TRL; "off" where nothing says `fsdp=`, which
     switches it on), "plugin" (accelerate), "launch" (a file for accelerate's launcher), "strategy" or "trainer"
-    (Lightning); "prepare" (accelerate) is a model or an optimizer alone, "setup" (Fabric) a model and its optimizer in
-    one call, "optimizers" (transformers) a Trainer that is given some.
+    (Lightning); "prepare" (accelerate) is a model or an optimizer alone, or the several models that are its arguments,
+    "setup" (Fabric) a model and its optimizer in one call, "optimizers" (transformers) a Trainer that is given some.
 
     `options` are FSDP's own settings without the prefix `fsdp_`, `arguments` those around them, `made` is the object;
     `places` says where a setting stands, by its name in either, where that is known.

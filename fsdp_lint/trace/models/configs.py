@@ -344,9 +344,15 @@ def object_call(run: Machine, function: Value, call: Call) -> Value | None:
 
 
 def _prepare(run: Machine, accelerator: Object, call: Call) -> None:
-    """`accelerator.prepare(...)` with FSDP2, of a model without an optimizer or the other way round."""
+    """`accelerator.prepare(...)` with FSDP2, of a model without an optimizer or the other way round, or of several
+    models: these are its arguments."""
     plugin = accelerator.kwargs.get("fsdp_plugin")
     if not isinstance(plugin, Object) or setting(plugin.kwargs.get("fsdp_version")) != "2" or call.open:
+        return
+    models: dict[str, Value] = {str(at): one for at, one in enumerate(call.args) if isinstance(one, Module)}
+    if len(models) > 1:
+        options = dict(plugin.kwargs)
+        run.emit(ConfigureFSDP, call.site, by="prepare", options=options, arguments=models, made=accelerator)
         return
     kinds = [isinstance(value, Module) - isinstance(value, Optimizer) for value in call.args]
     loaders = [isinstance(value, Object) for value in call.args]
