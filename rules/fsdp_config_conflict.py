@@ -34,17 +34,17 @@ A dict that the program fills in branches is followed: the finding holds where s
 ## Why it is wrong
 
 Each but `LOCAL_STATE_DICT` and `cpu_ram_efficient_loading` raises when the Trainer, the plugin or the strategy is made,
-clipping by norm at the first step, on all ranks, after the job has waited for its GPUs (read in transformers 5 and
-lightning 2; those of the plugin and of the file seen with accelerate 1.15.0, from the launcher's own parser to the
-plugin; links below).
+clipping by norm at the first step, on all ranks, after the job has waited for its GPUs (read in transformers 5.24.0
+and lightning 2.6.6; those of the plugin and of the file seen with accelerate 1.15.0, from the launcher's own parser to
+the plugin; links below).
 
 With `LOCAL_STATE_DICT` and FSDP1 training goes on, and what it writes is of no use: the Trainer looks for a folder or
-one whole file, there is a file a rank, and it says "Can't find a valid checkpoint" (reported for 4.40, read in 5.24,
+one whole file, there is a file a rank, and it says "Can't find a valid checkpoint" (reported for 4.40, read in 5.24.0,
 where FSDP2, the default there, refuses the type at once).
 
 `cpu_ram_efficient_loading` raised in transformers 4 from 4.40 on; without `sync_module_states` the other ranks keep
 "random weights", as the error said. Newer accelerate warns and switches it on. An `fsdp_config` without `version` is
-FSDP1 in transformers 4 and FSDP2 in 5 (read in 5.24: `fsdp_config.get("version", 2)`), so nothing is said there that
+FSDP1 in transformers 4 and FSDP2 in 5 (read in 5.24.0: `fsdp_config.get("version", 2)`), so nothing is said there that
 holds for one of them only.
 
 ## How to mend it

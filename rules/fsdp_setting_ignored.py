@@ -15,7 +15,7 @@ In the YAML or JSON file of `accelerate launch`:
 ## Why it is wrong
 
 None of these raises. transformers reads `fsdp_config` after it has asked for `fsdp` (`_process_fsdp_args`: "if not
-self.fsdp: return", read in 5.24; 4.x warns of two of its names at most), so that the Trainer uses DDP: each GPU holds
+self.fsdp: return", read in 5.24.0; 4.x warns of two of its names at most), so that the Trainer uses DDP: each GPU holds
 the whole model. Measured with accelerate 1.15.0, from the launcher's parser to the plugin: with `MULTI_GPU` the
 launcher does not switch FSDP on, and each GPU holds the whole model, as with DDP. FSDP2 gets
 `reshard_after_forward=True` and a mesh of one dimension whatever `fsdp_sharding_strategy` says: with `HYBRID_SHARD` the

@@ -7,8 +7,8 @@ index, before anything has told this rank which GPU is its own.
 
 ## Why it is wrong
 
-Without a choice every rank uses GPU 0: its memory holds one copy a rank, and NCCL refuses ("Duplicate GPU detected")
-or hangs.
+Without a choice every rank uses GPU 0: its memory holds one copy a rank, and NCCL refuses. Seen on two H200 with torch
+2.11.0 and NCCL 2.28.9: "Duplicate GPU detected : rank 0 and rank 1 both on CUDA device".
 
 ## How to mend it
 
