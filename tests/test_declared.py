@@ -78,6 +78,31 @@ def test_an_argument_that_is_not_there_shards_nothing(tmp_path: Path) -> None:
     assert found(tmp_path, before=BUILD, shard_functions=("acme.registry.parallelize(model)",)) == set()
 
 
+@pytest.mark.parametrize("call", ["parallelize(cfg, model)", "parallelize(cfg=cfg, module=model)"])
+@pytest.mark.parametrize("order", [1, -1])
+def test_one_function_by_position_and_by_name(tmp_path: Path, call: str, order: int) -> None:
+    early = f"{BUILD}; registry.{call}"
+    names = ("acme.registry.parallelize(module)", "acme.registry.parallelize(1)")
+    file = tmp_path / "train.py"
+    file.write_text(
+        PROGRAM.format(before=early, after="", last="").replace("    registry.parallelize(cfg, model)\n", "")
+    )
+    settings = Settings(root=tmp_path, ignore=("FSDP207",), shard_functions=names[::order])
+    assert {one.name for one in engine.analyse([file], settings).findings} == {"optimizer-before-shard"}
+
+
+def test_a_property_of_the_projects_own_is_a_rank_guard(tmp_path: Path) -> None:
+    (tmp_path / "ours.py").write_text(
+        "import native\n\n\nclass Place:\n    @property\n    def lead(self):\n        return native.lead()\n\n"
+        "    @property\n    def verbose(self):\n        return native.verbose()\n"
+    )
+    guards, sync = ("ours.Place.lead",), ("acme.registry.sync",)
+    for name, expected in (("lead", {"collective-under-rank-guard"}), ("verbose", set())):
+        last = f"from ours import Place; place = Place()\n    if place.{name}: registry.sync(model)"
+        both = found(tmp_path, after=BUILD, last=last, shard_functions=SHARDS, rank_guards=guards, collectives=sync)
+        assert both == expected
+
+
 def test_an_optimizer_factory_takes_a_model(tmp_path: Path) -> None:
     early, factory = "optimizer = registry.make(model=model)", ("acme.registry.make(model)",)
     assert found(tmp_path, before=early, shard_functions=SHARDS) == set()

@@ -146,9 +146,9 @@ class Invocations(Conditions):
         """Calls any value."""
         function = self.possible(function)
         if self.declarations.by_name:
-            declaration = self.declarations.of(function, call)
-            if declaration is not None:
-                return declared.act(self, declaration, call, self._signature(function))
+            said = self.declarations.of(function, call)
+            if said:
+                return declared.act_all(self, said, call, self._signature(function))
         match function:
             case Choice(options=options) if all(guards for _, guards in options):
                 return self._invoke_one_of(options, call)

@@ -50,13 +50,16 @@ class Declared:
             name for name, found in self.by_name.items() if any(each.kind == "shard-functions" for each in found)
         )
 
-    def of(self, function: Value, call: Call) -> Declaration | None:
-        """The declaration that a call falls under; None for all others."""
+    def of(self, function: Value, call: Call) -> list[Declaration]:
+        """The declarations that a call falls under, all of one kind: one function may be declared by position and by
+        name; none for all others."""
         path, bare = self._path(function, call)
-        for each in self.by_name.get(path.rpartition(".")[2], ()):
-            if path == each.name or (path.endswith(f".{each.name}") and (bare or "." in each.name)):
-                return each
-        return None
+        found = [
+            each
+            for each in self.by_name.get(path.rpartition(".")[2], ())
+            if path == each.name or (path.endswith(f".{each.name}") and (bare or "." in each.name))
+        ]
+        return [each for each in found if each.kind == found[0].kind]
 
     def _path(self, function: Value, call: Call) -> tuple[str, bool]:
         """A callee's dotted name, and whether its last part alone may name it."""
@@ -98,6 +101,17 @@ def of_framework(run: Machine, dotted: str, call: Call) -> Value | None:
         if each.name == dotted and _argument(call, each.args[0]) is not None:
             return act(run, each, call)
     return None
+
+
+def act_all(run: Machine, found: Listing[Declaration], call: Call, signature: Listing[str] = ()) -> Value:
+    """What a call does that falls under these: each counts whose first argument is given, and none twice."""
+    fitting: dict[int, Declaration] = {}
+    for each in found:
+        value = _argument(call, each.args[0], signature or _as_many(each, call))
+        if value is not None:
+            fitting.setdefault(value.number, each)
+    results = [act(run, each, call, signature) for each in fitting.values() or found[:1]]
+    return results[0]
 
 
 def act(run: Machine, declaration: Declaration, call: Call, signature: Listing[str] = ()) -> Value:
