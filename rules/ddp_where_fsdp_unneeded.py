@@ -36,7 +36,7 @@ from collections.abc import Iterator
 from fsdp_lint.rule import Finding, Rule, Severity
 from fsdp_lint.trace.events import BuildOptimizer, Shard
 from fsdp_lint.trace.freezing import frozen_before
-from fsdp_lint.trace.granularity import model_of, owns_parameters
+from fsdp_lint.trace.granularity import is_leaf, model_of, owns_parameters
 from fsdp_lint.trace.models.sizes import parameter_count
 from fsdp_lint.trace.trace import Trace, called, related, touches
 from fsdp_lint.trace.values import Mesh, Module, Value, exclusive, options_of
@@ -73,7 +73,9 @@ def _fits(trace: Trace, shard: Shard) -> bool:
 
 
 def _is_a_part(module: Value) -> bool:
-    """True for one of several layers that a LightningModule, or a class like it, holds itself."""
+    """True for a single layer, and for one of several parts that a LightningModule, or a class like it, holds itself."""
+    if is_leaf(module):
+        return True
     owner = module.owner
     others = owner.children.values() if isinstance(owner, Module) else ()
     return any(other is not module and owns_parameters(other) for other in others)
