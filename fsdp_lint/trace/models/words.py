@@ -13,6 +13,8 @@ WORDS = frozenset(
         "FSDPStrategy",
         "fsdp_config",
         "full_shard",  # in a text: `fsdp="full_shard auto_wrap"`
+        "shard_grad_op",
+        "hybrid_shard",
         # Functions of frameworks that shard what they get.
         "shard_model",
         "fsdp2_prepare_model",
@@ -29,8 +31,8 @@ WORDS = frozenset(
         "torch.distributed._tensor",
     }
 )
-# Lightning's strategy by its name, and what takes it: a file may say no other word of FSDP.
-BY_NAME = frozenset({'strategy="fsdp"', "strategy='fsdp'"})
+# Lightning's strategy by its name, what takes it, and FSDP of transformers 5: a file may say no other word of FSDP.
+BY_NAME = frozenset({'strategy="fsdp"', "strategy='fsdp'", "fsdp=True"})
 NAMED_TO = frozenset({"Trainer", "Fabric"})
 # What a file of settings for accelerate's launcher holds where it speaks of FSDP: all of these.
 LAUNCH = (b"distributed_type", b"fsdp_config")
