@@ -73,7 +73,7 @@ def _fits(trace: Trace, shard: Shard) -> bool:
 
 
 def _is_a_part(module: Value) -> bool:
-    """True for a single layer, and for one of several parts that a LightningModule, or a class like it, holds itself."""
+    """True for a single layer, and for one of several that a LightningModule, or a class like it, holds itself."""
     if is_leaf(module):
         return True
     owner = module.owner
