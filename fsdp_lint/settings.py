@@ -42,7 +42,7 @@ class Settings:
     gpu_memory: float = _key("memory of one GPU in GiB; default: 80", 80.0)
     shard_functions: tuple[str, ...] = _key("your functions that shard a module: `name`, `name(model)`, `name(1)`", ())
     optimizer_factories: tuple[str, ...] = _key("your functions that build an optimizer from a model or parameters", ())
-    rank_guards: tuple[str, ...] = _key("your functions that are true on one rank only", ())
+    rank_guards: tuple[str, ...] = _key("your functions and properties that are true on one rank only", ())
     collectives: tuple[str, ...] = _key("your functions that all ranks must call together", ())
     saves: tuple[str, ...] = _key("your functions that write a file: `name(content, path)`; default: the first two", ())
     per_file_ignores: tuple[tuple[str, tuple[str, ...]], ...] = _key("table: pattern as in .gitignore = rules", ())
