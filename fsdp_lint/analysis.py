@@ -14,12 +14,13 @@ from fsdp_lint.project.roots import Plan, Root, leftovers, plan, unmade
 from fsdp_lint.source.document import Document
 from fsdp_lint.source.file import Site
 from fsdp_lint.source.limits import refuse
+from fsdp_lint.source.words import Words
 from fsdp_lint.trace.events import ConfigureFSDP, ImportNames, Shard, ShardEach
 from fsdp_lint.trace.interpret import Interpreter
 from fsdp_lint.trace.models import configs, fsdp, moved, table
 from fsdp_lint.trace.models.declared import FRAMEWORKS, Declared
 from fsdp_lint.trace.models.launchers import belongs
-from fsdp_lint.trace.models.words import ARGUMENTS, LAUNCHED, NAMED_TO, WORDS
+from fsdp_lint.trace.models.words import ARGUMENTS, BY_NAME, LAUNCHED, NAMED_TO, WORDS
 from fsdp_lint.trace.registries import Filler, fillers
 from fsdp_lint.trace.trace import Trace
 
@@ -88,15 +89,11 @@ class Analysis:
             if asked is not None and configs.setting(asked.arguments.get("distributed_type")) == "FSDP":
                 self._launches.append((path, asked))
 
-    def run(
-        self, seeds: Sequence[Path], universe: Sequence[Path], reported: frozenset[Path], named: bool = False
-    ) -> None:
-        """Runs the roots that can pass through a reported file; then what speaks of FSDP and no run has entered.
-
-        `named`: FSDP is asked for by a name that something gets, which may be all that is said of it.
-        """
+    def run(self, seeds: Sequence[Path], universe: Sequence[Path], reported: frozenset[Path]) -> None:
+        """Runs the roots that can pass through a reported file; then what speaks of FSDP and no run has entered."""
         words = REACHING | self._declared.words | (LAUNCHED if self._launches else frozenset())
-        words |= NAMED_TO if named else frozenset()
+        by_name = Words(BY_NAME)  # may be all that a file says of FSDP
+        words |= NAMED_TO if any(by_name.are_in(self.project.read(path) or b"") for path in seeds) else frozenset()
         self._plan = plan(self.project, seeds, universe, words, reported)
         self._hot = frozenset(self._plan.hot)
         self._fillers = fillers(self.project, self._indexes())
@@ -176,8 +173,13 @@ class Analysis:
     def _run(self, root: Root) -> Outcome:
         """Runs the program from a root."""
         launch = next((asked for path, asked in self._launches if belongs(path, root.path)), None)
-        trace = Trace(torch=self._torch, gpu_memory=self._gpu_memory, root=self.project.root, launch=launch)
-        trace.transformers = self._transformers
+        trace = Trace(
+            torch=self._torch,
+            transformers=self._transformers,
+            gpu_memory=self._gpu_memory,
+            root=self.project.root,
+            launch=launch,
+        )
         run = Interpreter(self.project, trace)
         run.hot = self._hot
         run.fillers = self._fillers

@@ -197,7 +197,7 @@ def _analyse(scope: _Scope, settings: Settings, memory: _Memory | _Rounds | None
         transformers = declared_range(settings.root, "transformers")
         analysis = Analysis(files, judge, outcomes, torch_range(settings), settings.gpu_memory, declared, transformers)
         analysis.read_launchers(scope.launchers)
-        analysis.run(seeds, scope.universe, scope.reported, _is_by_name(seeds, scope))
+        analysis.run(seeds, scope.universe, scope.reported)
         analysis.read_settings(scope.documents)
         findings = _visible(once(analysis.findings), scope, settings, files)
         coverage = analysis.coverage(
@@ -249,15 +249,6 @@ def _seeds(scope: _Scope, sharding: Sequence[str] = ()) -> tuple[list[Path], lis
         if (launched if near else words).are_in(spelled_out(path, data)):
             seeds.append(path)
     return seeds, errors
-
-
-def _is_by_name(seeds: Iterable[Path], scope: _Scope) -> bool:
-    """True where a file that speaks of FSDP asks for it by a name, which may be its only word."""
-    from fsdp_lint.trace.models.words import BY_NAME
-
-    words = Words(BY_NAME)
-    texts = (scope.texts[path].encode() if path in scope.texts else path.read_bytes() for path in seeds)
-    return any(words.are_in(text) for text in texts)
 
 
 class Judge:
