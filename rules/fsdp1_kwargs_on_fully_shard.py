@@ -170,7 +170,7 @@ def _translated(shard: Shard, name: str, value: Value) -> tuple[str, str, tuple[
 def _offload(shard: Shard, value: Value) -> tuple[str, str, tuple[EnsureImport, ...]] | None:
     on: Value | None = value
     if isinstance(value, Object) and value.cls == "CPUOffload":
-        on = value.kwargs.get("offload_params") or (value.args[0] if value.args else Const(value=False))
+        on = value.get(0, "offload_params") or Const(value=False)
     if not isinstance(on, Const):
         return None
     if not on.value:

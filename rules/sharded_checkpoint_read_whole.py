@@ -48,7 +48,8 @@ from collections.abc import Iterator
 
 from fsdp_lint.rule import Finding, Rule, Severity
 from fsdp_lint.trace.events import ConfigureFSDP, Handed, ReadCheckpoint, SetStateType, ShardBySettings
-from fsdp_lint.trace.models.configs import setting
+from fsdp_lint.trace.models.configs import TRAINERS, setting
+from fsdp_lint.trace.together import told_by
 from fsdp_lint.trace.trace import Trace
 from fsdp_lint.trace.values import Const, Object, Sequence, Unknown, Value, exclusive
 
@@ -90,24 +91,24 @@ def _may_make_whole(trace: Trace) -> bool:
 
 def _config(trace: Trace, trainer: Object) -> ConfigureFSDP | None:
     """What a Trainer's FSDP is told; None where it is not known, and where callbacks may save what they like."""
-    if trainer.cls.partition(".")[0] in ("transformers", "trl"):
+    if trainer.cls.partition(".")[0] in TRAINERS:
         args = _arguments(trainer)
         on = args.kwargs.get("fsdp", NONE) if args is not None else None
         if args is None or "callbacks" in trainer.kwargs or not isinstance(on, Const | Sequence):
             return None
         asked = trace.launch if "fsdp" not in args.kwargs else None
-        return next((one for one in trace.every(ConfigureFSDP) if one.made is args and one.by == "arguments"), asked)
-    return next((one for one in trace.every(ConfigureFSDP) if one.made is trainer.kwargs.get("strategy")), None)
+        return told_by(trace, args) or asked
+    return trace.settings_of(trainer.kwargs.get("strategy"))
 
 
 def _arguments(trainer: Object) -> Object | None:
-    args = trainer.kwargs.get("args") or (trainer.args[1] if len(trainer.args) > 1 else None)
+    args = trainer.get(1, "args")
     return args if isinstance(args, Object) else None
 
 
 def _is_its_own(read: ReadCheckpoint, trainer: Object) -> bool:
     """True for a path that is one of the Trainer's checkpoints."""
-    if trainer.cls.partition(".")[0] in ("transformers", "trl"):
+    if trainer.cls.partition(".")[0] in TRAINERS:
         if "from_pretrained" not in read.how:
             return False
         asked = read.path.key == BEST and any(one is trainer for one in read.path.line())
@@ -123,7 +124,7 @@ def _is_its_own(read: ReadCheckpoint, trainer: Object) -> bool:
 def _is_in(inputs: tuple[Value, ...], trainer: Object) -> bool:
     """True for the folder that a Trainer writes to, by the same value or the same text."""
     args = _arguments(trainer)
-    folder = args and (args.kwargs.get("output_dir") or (args.args[0] if args.args else None))
+    folder = args and args.get(0, "output_dir")
     for one in inputs:
         if one is folder or (one.key == "output_dir" and any(owner is args for owner in one.line())):
             return True

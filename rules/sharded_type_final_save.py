@@ -41,7 +41,7 @@ from fsdp_lint.fix.arguments import receiver_of, text_of
 from fsdp_lint.fix.edits import Fix, InsertBefore
 from fsdp_lint.rule import Applicability, Finding, Rule, Severity
 from fsdp_lint.trace.events import ConfigureFSDP, SetStateType, TrainerSaves
-from fsdp_lint.trace.models.configs import setting
+from fsdp_lint.trace.models.configs import TRAINERS, setting
 from fsdp_lint.trace.together import left_to_launcher
 from fsdp_lint.trace.trace import Trace
 from fsdp_lint.trace.values import Object, Value, options_of
@@ -86,7 +86,7 @@ def _writes_nothing(config: ConfigureFSDP) -> bool:
 
 
 def _is_of_library(trainer: Value) -> bool:
-    return not isinstance(trainer, Object) or trainer.cls.partition(".")[0] in ("transformers", "trl")
+    return not isinstance(trainer, Object) or trainer.cls.partition(".")[0] in TRAINERS
 
 
 def _fix(save: TrainerSaves) -> Fix | None:

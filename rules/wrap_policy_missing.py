@@ -75,12 +75,12 @@ from fsdp_lint.fix.spelling import spelled_here
 from fsdp_lint.rule import Applicability, Finding, Rule, Severity, Site
 from fsdp_lint.trace.events import ConfigureFSDP, SetWrapPolicy, ShardBySettings, SwitchOnFSDP
 from fsdp_lint.trace.granularity import block_classes, holds_blocks
-from fsdp_lint.trace.models.configs import UNITS_SINCE, runs_before_units, setting
+from fsdp_lint.trace.models.configs import TRAINERS, UNITS_SINCE, names_backend, runs_before_units, setting
 from fsdp_lint.trace.models.frameworks import has_blocks
 from fsdp_lint.trace.models.sizes import parameter_count
 from fsdp_lint.trace.policies import FREES, frees, may_have_units, says_none, uses_peft, words_of
 from fsdp_lint.trace.trace import Trace, called
-from fsdp_lint.trace.values import Const, Module, Object, Value, options_of
+from fsdp_lint.trace.values import Const, Module, Value, options_of
 from fsdp_lint.trace.versions import is_below
 
 SMALL = 1_000_000
@@ -98,7 +98,7 @@ def check(trace: Trace) -> Iterator[Finding]:
         library = event.by.cls.partition(".")[0]
         if library == "accelerate":
             yield from _of_accelerator(trace, event)
-        elif event.by.cls.endswith("Trainer") and library in ("transformers", "trl"):
+        elif event.by.cls.endswith("Trainer") and library in TRAINERS:
             yield from _of_launched_trainer(trace, event)
         else:
             yield from _of_strategy(trace, event)
@@ -127,7 +127,7 @@ def _of_accelerator(trace: Trace, event: ShardBySettings) -> Iterator[Finding]:
     if given is None and not {"deepspeed_plugin", "megatron_lm_plugin", "cpu"} & set(event.by.kwargs):
         yield from _of_launch(trace, event)
     for plugin, _ in options_of(given) if given is not None else ():
-        config = next((one for one in trace.every(ConfigureFSDP) if one.made is plugin), None)
+        config = trace.settings_of(plugin)
         if config is None or config.arguments or not frees(config.options):
             continue
         said = says_none(config.options, "min_num_params")
@@ -140,9 +140,7 @@ def _of_accelerator(trace: Trace, event: ShardBySettings) -> Iterator[Finding]:
 
 def _of_launched_trainer(trace: Trace, event: ShardBySettings) -> Iterator[Finding]:
     """A Trainer of transformers of which only the launcher is told that it shards."""
-    given = event.by.kwargs.get("args") or (event.by.args[1] if len(event.by.args) > 1 else None)
-    told = {"fsdp", "**", "deepspeed"} & set(given.kwargs) if isinstance(given, Object) else False
-    if not told and not uses_peft(trace) and "peft_config" not in event.by.kwargs:
+    if not names_backend(event.by.get(1, "args")) and not uses_peft(trace) and "peft_config" not in event.by.kwargs:
         yield from _of_launch(trace, event)
 
 
@@ -171,7 +169,7 @@ def _of_strategy(trace: Trace, event: ShardBySettings) -> Iterator[Finding]:
     message = f"`auto_wrap_policy` is left out: all blocks of `{called(event.model)}` {WHOLE}"
     if isinstance(strategy, Const) and event.by.site is not None:
         yield Finding(at=event.by.site, message=message, because=_because(event))
-    config = next((one for one in trace.every(ConfigureFSDP) if one.made is strategy), None)
+    config = trace.settings_of(strategy)
     if config is None or config.arguments or not frees(config.options):
         return
     if says_none(config.options, ""):

@@ -341,12 +341,16 @@ class Calls(State):
                 self.frames.pop()
         return None
 
+    def class_nodes(self, cls: Class) -> list[tuple[Class, cst.ClassDef]]:
+        """A class of the project and its bases there, each with the statement that defines it."""
+        own = [one for one in self.lineage(cls) if isinstance(one, Class)]
+        return [(one, node) for one in own if (node := self.class_node(one)) is not None]
+
     def setters(self, cls: Class, name: str) -> list[str]:
         """The names of the methods of a class and its bases that say `self.name = ...`."""
         at = ("setters", cls.number, name)
         if at not in self.memo:
-            nodes = [self.class_node(one) for one in self.lineage(cls) if isinstance(one, Class)]
-            methods = [each for node in nodes if node is not None for each in node.body.body]
+            methods = [each for _, node in self.class_nodes(cls) for each in node.body.body]
             found = [m.name.value for m in methods if isinstance(m, cst.FunctionDef) and _sets(m.body, name)]
             self.memo[at] = Const(value=found)
         known = self.memo[at]
@@ -356,8 +360,7 @@ class Calls(State):
         """True where a method of a class or of its bases says `self.name += ...`."""
         at = ("counts", cls.number, name)
         if at not in self.memo:
-            nodes = [self.class_node(one) for one in self.lineage(cls) if isinstance(one, Class)]
-            self.memo[at] = Const(value=any(name in counted(node) for node in nodes if node is not None))
+            self.memo[at] = Const(value=any(name in counted(node) for _, node in self.class_nodes(cls)))
         known = self.memo[at]
         return isinstance(known, Const) and bool(known.value)
 
@@ -410,10 +413,10 @@ class Calls(State):
 
     def enter(self, function: Function, call: Call, self_value: Value | None = None) -> Value:
         """Runs a project function in place and returns its value."""
-        if self._recurses(call) and self._is_quiet_since(call):
-            return Unknown(inputs=tuple(call.values()))
-        if len(self.frames) >= DEPTH or self._recurses(call):
-            self.note_arguments(call, function.name)
+        recurses = self._recurses(call)
+        if recurses or len(self.frames) >= DEPTH:
+            if not (recurses and self._is_quiet_since(call)):
+                self.note_arguments(call, function.name)
             return Unknown(inputs=tuple(call.values()))
         # Asked before its file is parsed.
         if not self.worth_entering(function, call, self_value):
@@ -481,8 +484,7 @@ class Calls(State):
     def _is_quiet_since(self, call: Call) -> bool:
         """True when no event came of the calls of a function by itself, which has been run for the parts above."""
         outer = tuple(self.stack[: self.stack.index(call.site) + 1])
-        last = self.trace.events[-1:]
-        return not any(event.stack[: len(outer)] == outer for event in last)
+        return not self.trace.events or self.trace.events[-1].stack[: len(outer)] != outer
 
     def note_arguments(self, call: Call, name: str) -> None:
         """Where a call cannot be followed, its arguments go to code that is not known."""
@@ -655,11 +657,9 @@ class Calls(State):
         makers = [self.class_attribute(cls, name) for name in ("__init__", "__post_init__")]
         if any(one is not None and isinstance(one[1], Function) for one in makers):
             return {}
-        owners = reversed([one for one in self.lineage(cls) if isinstance(one, Class)])
         return {
             name: self._default(owner, default)
-            for owner in owners
-            if (node := self.class_node(owner)) is not None
+            for owner, node in reversed(self.class_nodes(cls))
             for name, default in _fields(node)
             if default is not None
         }
@@ -667,9 +667,8 @@ class Calls(State):
     def _fill_fields(self, cls: Class, made: Value, call: Call) -> None:
         args = list(call.args)
         kwargs = dict(call.kwargs)
-        for owner in reversed([c for c in self.lineage(cls) if isinstance(c, Class)]):
-            node = self.class_node(owner)
-            for name, default in _fields(node) if node is not None else []:
+        for owner, node in reversed(self.class_nodes(cls)):
+            for name, default in _fields(node):
                 if name in kwargs:
                     value = kwargs[name]
                 elif args:
@@ -684,9 +683,7 @@ class Calls(State):
 
     def field_names(self, cls: Class) -> list[str]:
         """The annotated names of a class and of its bases, in order."""
-        owners = reversed([one for one in self.lineage(cls) if isinstance(one, Class)])
-        nodes = [node for node in map(self.class_node, owners) if node is not None]
-        return list(dict.fromkeys(name for node in nodes for name, _ in _fields(node)))
+        return list(dict.fromkeys(name for _, node in reversed(self.class_nodes(cls)) for name, _ in _fields(node)))
 
     def _default(self, owner: Class, node: cst.BaseExpression) -> Value:
         frame = owner.scope or self.file_frame(owner.path)

@@ -84,10 +84,7 @@ def _outcome(key: tuple[Any, ...], test: Literal, met: Met) -> bool | None:
     drawn, model = met.drawn, met.module
     match key:
         case ("all", inner):
-            each = [(_outcome(one, test, met), holds) for one, holds in inner]
-            if any(outcome is (not holds) for outcome, holds in each):
-                return False
-            return True if all(outcome is holds for outcome, holds in each) else None
+            return _both([(_outcome(one, test, met), holds) for one, holds in inner])
         case ("has children", drawn.number):
             return True if model is drawn.owner else None
         case ("isinstance", drawn.number, names):
@@ -174,7 +171,11 @@ def _truth(value: Value, met: Met) -> bool | None:
 
 
 def _all_hold(literals: Guards, met: Met) -> bool | None:
-    found = [(_outcome(one.key, one, met), one.holds) for one in literals]
+    return _both([(_outcome(one.key, one, met), one.holds) for one in literals])
+
+
+def _both(found: list[tuple[bool | None, bool]]) -> bool | None:
+    """Whether all tests come out as they should, by how each does; None where that is not known."""
     if any(outcome is (not holds) for outcome, holds in found):
         return False
     return True if all(outcome is holds for outcome, holds in found) else None

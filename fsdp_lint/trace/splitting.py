@@ -93,11 +93,10 @@ def _of_object(value: Object, hops: int) -> bool:
     last = value.cls.rpartition(".")[2]
     if last.endswith("DataLoader"):
         sampler = value.kwargs.get("sampler") or value.kwargs.get("batch_sampler")
-        data = sampler or value.kwargs.get("dataset") or (value.args[0] if value.args else None)
+        data = sampler or value.get(0, "dataset")
         return data is not None and split_unevenly(data, hops - 1)
     if last in ("Subset", "SubsetRandomSampler", "SequentialSampler", "BatchSampler"):
-        at = 1 if last == "Subset" else 0
-        indices = value.kwargs.get("indices") or (value.args[at] if len(value.args) > at else None)
+        indices = value.get(1 if last == "Subset" else 0, "indices")
         return indices is not None and split_unevenly(indices, hops - 1)
     return False
 

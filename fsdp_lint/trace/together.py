@@ -17,7 +17,7 @@ from fsdp_lint.trace.events import (
     TakeState,
 )
 from fsdp_lint.trace.models import lightning
-from fsdp_lint.trace.models.configs import setting
+from fsdp_lint.trace.models.configs import names_backend, setting
 from fsdp_lint.trace.trace import Trace, called, runs_alone, touches
 from fsdp_lint.trace.values import (
     Const,
@@ -121,31 +121,30 @@ def runs_fsdp(trace: Trace, by: Value, event: Event) -> bool:
     return _gathers_on_save(trace, by, event)
 
 
-def _args_of(trainer: Object) -> Value | None:
-    return trainer.kwargs.get("args") or (trainer.args[1] if len(trainer.args) > 1 else None)
+def told_by(trace: Trace, args: Value | None) -> ConfigureFSDP | None:
+    """What arguments of a Trainer of transformers ask for; None where they are not seen to ask for FSDP."""
+    return next((one for one in trace.every(ConfigureFSDP) if one.made is args and one.by == "arguments"), None)
 
 
 def _is_told(trace: Trace, trainer: Object, event: Event) -> bool:
     """True for a Trainer of transformers that is told of FSDP, by its arguments or by the file for the launcher."""
-    args = _args_of(trainer)
-    asked = [one for one in trace.every(ConfigureFSDP) if one.made is args and one.by == "arguments"]
-    if not asked:
+    args = trainer.get(1, "args")
+    asked = told_by(trace, args)
+    if asked is None:
         return args is not None and left_to_launcher(trace, args, event) is not None
-    return _is_text(asked[0].arguments.get("fsdp")) and "xla" not in asked[0].options
+    return _is_text(asked.arguments.get("fsdp")) and "xla" not in asked.options
 
 
 def _gathers_on_save(trace: Trace, trainer: Object, event: Event) -> bool:
     """True for a Trainer of transformers that is told of FSDP, and saves whole state dicts: as it is told, or as it
     does where nothing is said of it."""
-    args = _args_of(trainer)
-    asked = [one for one in trace.every(ConfigureFSDP) if one.made is args and one.by == "arguments"]
-    asked += [trace.launch] if not asked and trace.launch is not None else []
+    asked = told_by(trace, trainer.get(1, "args")) or trace.launch
     said = [one.to for one in trace.every(SetStateType) if one.order < event.order]
-    if not asked or not _is_text(asked[0].arguments.get("fsdp")):
+    if asked is None or not _is_text(asked.arguments.get("fsdp")):
         return False
-    kind = said[-1] if said else asked[0].options.get("state_dict_type")
+    kind = said[-1] if said else asked.options.get("state_dict_type")
     if kind is None:
-        return trace.launch is None and _is_whole_unsaid(asked[0])
+        return trace.launch is None and _is_whole_unsaid(asked)
     return kind == FULL or (isinstance(kind, Const) and kind.value == FULL)
 
 
@@ -178,9 +177,8 @@ def launch_of(trace: Trace, event: Event) -> list[tuple[Event | Site, str]]:
 def left_to_launcher(trace: Trace, args: Value, event: Event) -> ConfigureFSDP | None:
     """What a file for accelerate's launcher asks for, where a Trainer with such arguments leaves FSDP to it; None where
     there is none, or the event stands under a test of how the program was launched."""
-    told = isinstance(args, Object) and bool({"fsdp", "**", "deepspeed"} & set(args.kwargs))
     asked = trace.launch
-    if asked is None or told or not isinstance(args, Object | Unknown) or _asks_how_launched(event):
+    if asked is None or names_backend(args) or not isinstance(args, Object | Unknown) or _asks_how_launched(event):
         return None
     if setting(asked.arguments["distributed_type"]) != "FSDP" or setting(asked.arguments.get("num_processes")) == "1":
         return None

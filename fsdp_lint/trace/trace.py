@@ -129,6 +129,10 @@ class Trace:
             if (generation is None or event.generation == generation) and touches(event.module, module):
                 yield event
 
+    def settings_of(self, made: Value | None) -> ConfigureFSDP | None:
+        """The settings of FSDP that an object of a framework was made with; None where there are none."""
+        return next((event for event in self.every(ConfigureFSDP) if event.made is made), None)
+
     def covering(self, module: Value, at: Event, generation: int | None = None) -> Shard | None:
         """The sharding call that has sharded `module`, itself or with what it is part of, when `at` happens."""
         for event in self._shards_until(at, generation):

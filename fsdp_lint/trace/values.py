@@ -274,6 +274,12 @@ class Object(Value):
     kwargs: dict[str, Value] = field(default_factory=dict)
     site: Site | None = None
 
+    def get(self, position: int, keyword: str) -> Value | None:
+        """The argument at a position or of a keyword; None when it was not given."""
+        if keyword in self.kwargs:
+            return self.kwargs[keyword]
+        return self.args[position] if position < len(self.args) else None
+
 
 @dataclass(eq=False, slots=True)
 class ProjectModule(Value):

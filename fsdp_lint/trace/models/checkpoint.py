@@ -53,8 +53,7 @@ def options_form(options: Value | None) -> str:
         return "sharded"
     if not isinstance(options, Object):
         return "unknown"
-    full = options.kwargs.get("full_state_dict") or (options.args[0] if options.args else None)
-    offload = options.kwargs.get("cpu_offload") or (options.args[1] if len(options.args) > 1 else None)
+    full, offload = options.get(0, "full_state_dict"), options.get(1, "cpu_offload")
     if full is None or flag(full) is False:
         return "sharded"
     if flag(full) is None or (offload is not None and flag(offload) is None):

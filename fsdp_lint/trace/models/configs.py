@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from fsdp_lint.source.file import Site
 
 PLUGIN = "FullyShardedDataParallelPlugin"
-LIBRARIES = ("transformers", "trl", "accelerate")
+TRAINERS = ("transformers", "trl")
+LIBRARIES = (*TRAINERS, "accelerate")
 # The variable by which accelerate's launcher asks for FSDP, and its option.
 VARIABLE = "USE_FSDP"
 LAUNCHED = (VARIABLE, "use_fsdp")
@@ -135,7 +136,7 @@ def _ask(run: Machine, given: dict[str, Value], made: Value, call: Call) -> None
 def _parse(run: Machine, parser: Object, method: str, call: Call) -> Value | None:
     """`HfArgumentParser(classes).parse_dict(...)` makes the settings; `.parse_args_into_dataclasses()` asks for what
     the fields of the project's own say, where the command line says nothing else, and gives what is not known."""
-    first = parser.kwargs.get("dataclass_types") or (parser.args[0] if parser.args else None)
+    first = parser.get(0, "dataclass_types")
     classes = first.items if isinstance(first, Sequence) and first.exact else [first] if first is not None else []
     if method != "parse_dict":
         for cls in classes:
@@ -385,14 +386,13 @@ def _trainer_call(run: Machine, function: Value, call: Call) -> None:
     if not isinstance(owner, Object) or not owner.cls.rpartition(".")[2].endswith("Trainer"):
         return
     if method == "save_model":
-        args = owner.kwargs.get("args") or (owner.args[1] if len(owner.args) > 1 else Unknown())
-        run.emit(TrainerSaves, call.site, trainer=owner, args=args)
+        run.emit(TrainerSaves, call.site, trainer=owner, args=owner.get(1, "args") or Unknown())
         run.emit(Collective, call.site, op=method, by=owner)
     elif method in LOOPS and owner.cls.partition(".")[0] in LIBRARIES:
         run.emit(Collective, call.site, op=method, by=owner)
     elif method == "train" and owner.cls.partition(".")[0] in LIBRARIES:
         callbacks.train(run, owner, call)
-        model = owner.kwargs.get("model") or (owner.args[0] if owner.args else None)
+        model = owner.get(0, "model")
         if isinstance(model, Module | Const):
             run.emit(ShardBySettings, call.site, model=model, by=owner)
     elif method == "add_callback" and call.args:
@@ -422,12 +422,17 @@ def _as_library(run: Machine, trainer: Instance) -> Object | None:
     """A Trainer of the project's own as the library's with the model and the arguments that it is given; None for what
     is none."""
     base = next((one for one in run.library_bases(trainer.cls) if one.endswith("Trainer")), "")
-    if base.partition(".")[0] not in ("transformers", "trl"):
+    if base.partition(".")[0] not in TRAINERS:
         return None
     args = next((one for one in trainer.args if isinstance(one, Object) and _last(one) in ARGUMENTS), None)
     model = next((one for one in trainer.args if isinstance(one, Module)), None)
     known: dict[str, Value] = {name: value for name, value in (("model", model), ("args", args)) if value is not None}
     return Object(name=trainer.name, cls=base, kwargs=known)
+
+
+def names_backend(args: Value | None) -> bool:
+    """True for arguments of a Trainer that say themselves, or may, what shards: the launcher is not asked then."""
+    return isinstance(args, Object) and not {"fsdp", "**", "deepspeed"}.isdisjoint(args.kwargs)
 
 
 def gathers(run: Machine, value: Value) -> Value:

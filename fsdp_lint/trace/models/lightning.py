@@ -197,7 +197,7 @@ def _shards(fabric: Object) -> Value | None:
     strategy = fabric.kwargs.get("strategy")
     if not isinstance(strategy, Object) or strategy.cls.rpartition(".")[2] != MODEL_PARALLEL:
         return None
-    given = strategy.kwargs.get("parallelize_fn") or (strategy.args[0] if strategy.args else None)
+    given = strategy.get(0, "parallelize_fn")
     return given if isinstance(given, Function | Bound) else None
 
 

@@ -97,7 +97,7 @@ def param_dtype(policy: Value | None) -> str | None:
         return ""
     if not isinstance(policy, Object):
         return None
-    given = _of_policy(policy, "param_dtype", 0)
+    given = policy.get(0, "param_dtype")
     if given is None or (isinstance(given, Const) and given.value is None):
         return ""
     return dtype_of(given)
@@ -107,17 +107,13 @@ def casts_output(policy: Value | None) -> bool:
     """True where a policy says in which type a unit gives its outputs, or that its inputs are not to be cast."""
     if not isinstance(policy, Object):
         return False
-    output, inputs = _of_policy(policy, "output_dtype", 2), _of_policy(policy, "cast_forward_inputs", 3)
+    output, inputs = policy.get(2, "output_dtype"), policy.get(3, "cast_forward_inputs")
     # What is spelled out as it is by default says nothing.
     return not (_is_default(output, None) and _is_default(inputs, True))
 
 
 def _is_default(value: Value | None, default: bool | None) -> bool:
     return value is None or (isinstance(value, Const) and value.value is default)
-
-
-def _of_policy(policy: Object, field: str, position: int) -> Value | None:
-    return policy.kwargs.get(field) or (policy.args[position] if position < len(policy.args) else None)
 
 
 FUNCTIONS = {
